@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/base/device.h"
+#include "kernels/base/dtype.h"
+#include "kernels/ops.h"
+
+namespace quire {
+
+// Memory of a backend, released on destruction. Movable. Base address aligned to 2 MiB when the size is at least that,
+// else to 64 bytes; zeroed.
+class Buffer {
+ public:
+  Buffer() = default;
+  // `release(context, data, bytes)` frees the memory.
+  using ReleaseFn = void (*)(void* data, int64_t bytes);
+  Buffer(void* data, int64_t bytes, ReleaseFn release) : data_(data), bytes_(bytes), release_(release) {}
+  Buffer(Buffer&& other) noexcept { *this = static_cast<Buffer&&>(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    if (this != &other) {
+      Reset();
+      data_ = other.data_, bytes_ = other.bytes_, release_ = other.release_;
+      other.data_ = nullptr, other.bytes_ = 0, other.release_ = nullptr;
+    }
+    return *this;
+  }
+  ~Buffer() { Reset(); }
+
+  void* data() const { return data_; }
+  template <typename T>
+  T* as() const { return static_cast<T*>(data_); }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  void Reset() {
+    if (data_ != nullptr) release_(data_, bytes_);
+    data_ = nullptr;
+  }
+  void* data_ = nullptr;
+  int64_t bytes_ = 0;
+  ReleaseFn release_ = nullptr;
+};
+
+// One device with its memory and its operations: the only seam between the model and the hardware.
+//
+// Thread rule: one thread (the engine thread, or a test) calls everything; a backend's own workers are its own business.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual DeviceKind kind() const = 0;
+  // For the start-up log and GetModelInfo: "cpu avx512 2 threads".
+  virtual std::string Describe() const = 0;
+
+  // Zeroed memory of at least `bytes` >= 0 bytes. kResourceExhausted naming the bytes wanted.
+  virtual absl::StatusOr<Buffer> Allocate(int64_t bytes) = 0;
+
+  // The element type that --kv-cache-dtype=auto means here: f16 on cpu, f32 on reference.
+  virtual DType default_kv_dtype() const = 0;
+  // True if the KV cache may be stored as `dtype`.
+  virtual bool supports_kv_dtype(DType dtype) const = 0;
+
+  virtual Ops& ops() = 0;
+};
+
+}  // namespace quire

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "model/forward_batch.h"
+#include "model/step_result.h"
+
+namespace quire {
+
+// Runs steps. Real (model/transformer_runner.h) or simulated (model/sim_runner.h).
+// Thread rule: one thread, the engine's.
+class ModelRunner {
+ public:
+  virtual ~ModelRunner() = default;
+
+  // Starts one step; at most one is in flight. Everything in `batch` stays valid until Wait returned.
+  // On the CPU the work is done in here.
+  virtual absl::Status Submit(const ForwardBatch& batch) = 0;
+
+  // Ends it and fills *result. A failed Submit or Wait fails the requests of that batch and no other.
+  virtual absl::Status Wait(StepResult* result) = 0;
+
+  virtual int32_t vocab_size() const = 0;
+  // KV blocks, the null block included, and tokens in each.
+  virtual int32_t num_kv_blocks() const = 0;
+  virtual int32_t block_size() const = 0;
+  // Bytes of packed weights that a decode step of one token reads; 0 for sim.
+  virtual int64_t weight_bytes_per_step() const = 0;
+  virtual int64_t kv_bytes_per_token() const = 0;
+  // "cpu avx512 2 threads"
+  virtual std::string Describe() const = 0;
+};
+
+}  // namespace quire

@@ -1,0 +1,140 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "kernels/ops.h"
+#include "model/config.h"
+#include "scheduler/engine_options.h"
+#include "scheduler/request.h"
+
+namespace quire {
+
+enum class FinishReason : uint8_t { kNone, kStop, kLength, kAborted, kError };
+
+// One event of one sequence in one step. Values only: nothing in it points into the engine.
+struct SequenceOutput {
+  uint64_t handle = 0;
+  int32_t sequence_index = 0;                      // 0 .. n - 1
+  int32_t token_id = -1;                           // the new token; -1: none (aborted or failed)
+  FinishReason finish_reason = FinishReason::kNone;  // not kNone: the last event of this sequence
+  int32_t stop_token_id = -1;                      // with kStop: the eos or stop id, which is also token_id
+  bool stopped_by_eos = false;                     // with kStop: it was one of the model's eos ids
+  bool request_finished = false;                   // the last event of the last sequence of this request
+  absl::Status error;                              // with kError: why; kDeadlineExceeded, kFailedPrecondition, kInternal, ...
+  int32_t logprobs_begin = 0, logprobs_count = 0;  // into StepOutputs::logprobs, as in SampledToken
+  int32_t rank = 0;
+  // Of the request so far; final with request_finished.
+  int32_t cached_tokens = 0;     // prompt tokens not computed thanks to the prefix cache
+  int32_t num_preemptions = 0;
+  int64_t first_step = 0, last_step = 0;  // step counter values of the first and the latest plan that held this request; 0: none
+  absl::Time scheduled_time = absl::InfinitePast();    // first time in a plan
+  absl::Time first_token_time = absl::InfinitePast();
+  absl::Time time;               // of this event
+};
+
+// Log-probability of one prompt position, in order of position, before the first token of sequence 0.
+struct PromptScoreOutput {
+  uint64_t handle = 0;
+  int32_t position = 0;  // >= 1: position 0 has none
+  int32_t logprobs_begin = 0, logprobs_count = 0;
+  int32_t rank = 0;
+};
+
+// What one step (or one drained message) gave. Slots are reused: the vectors keep their capacity.
+struct StepOutputs {
+  std::vector<PromptScoreOutput> prompt_scores;  // to be read before `sequences`
+  std::vector<SequenceOutput> sequences;
+  std::vector<TokenLogprob> logprobs;
+};
+
+// Engine -> detokenizer threads: a ring of 4 slots, one writer (the engine), one reader a shard.
+class StepOutputQueue {
+ public:
+  virtual ~StepOutputQueue() = default;
+  // The next slot in order, or null: the engine has ended and everything was read. Blocks. The slot is the reader's until
+  // Release. One reader thread.
+  virtual const StepOutputs* Pop() = 0;
+  virtual void Release() = 0;
+};
+
+struct EngineStats {
+  int64_t steps = 0;             // plans executed
+  int32_t requests_running = 0, requests_waiting = 0;
+  int64_t waiting_prompt_tokens = 0;
+  int32_t kv_blocks_total = 0, kv_blocks_free = 0, kv_blocks_cached = 0, kv_blocks_active = 0;  // null block not counted
+  int64_t prefix_query_tokens = 0, prefix_hit_tokens = 0, evictions = 0;
+  int64_t preemptions = 0;
+  int64_t requests_finished = 0, requests_aborted = 0, requests_failed = 0;
+  int64_t prompt_tokens = 0, generation_tokens = 0;
+  // Seconds of all steps so far by part, and of the latest.
+  struct StepSeconds {
+    double linear = 0, attention = 0, sampling = 0, scheduling = 0, rest = 0, total = 0;
+  };
+  StepSeconds total_step_seconds, last_step_seconds;
+  int64_t output_queue_waits = 0;  // steps that waited for a detokenizer
+  bool healthy = true;             // false while a step takes longer than step_timeout
+};
+
+// Fixed once the engine stands.
+struct EngineInfo {
+  ModelConfig config;
+  std::string device;         // "cpu avx512 2 threads"
+  int32_t max_model_len = 0;  // prompt + output tokens of a sequence
+  int32_t block_size = 0;
+  int32_t num_kv_blocks = 0;  // usable
+  int64_t kv_bytes_per_token = 0;
+  int64_t weight_bytes_per_step = 0;
+  KeyContext key_context;     // of the model and process; add salt and tenant
+};
+
+// The engine: model, KV cache, block manager and scheduler, stepped by one thread of its own that alone touches them.
+//
+// Requests and aborts come in by messages; results leave as values through StepOutputQueue. Every accepted request ends
+// with exactly one SequenceOutput whose request_finished is set. All public functions are safe from any thread.
+class Engine {
+ public:
+  virtual ~Engine() = default;  // stops at once if still running
+
+  // Starts the engine thread.
+  virtual void Start() = 0;
+
+  // Hands over a request. kUnavailable when draining or stopped; kResourceExhausted naming the limit when too many
+  // requests or prompt tokens wait; kInvalidArgument when it can never fit (lengths and limits in the message).
+  virtual absl::Status Submit(EngineRequest request) = 0;
+
+  // Ends a request; unknown or finished handles are ignored. Never blocks, never fails. The final event says kAborted.
+  // At most one more plan contains the request.
+  virtual void Abort(uint64_t handle) = 0;
+  // Ends one sequence of a request the same way (a stop string was found); its final event says kAborted.
+  virtual void AbortSequence(uint64_t handle, int32_t sequence_index) = 0;
+
+  // Refuses new requests from now on; queued and running ones go on.
+  virtual void BeginDrain() = 0;
+  // Blocks until nothing is queued or running, or until `deadline`; true if it is empty.
+  virtual bool WaitIdle(absl::Time deadline) = 0;
+  // Aborts what is left, ends the thread, closes the output queues. Idempotent.
+  virtual void Stop() = 0;
+
+  // The shard whose queue carries a request's outputs: handle % num_output_shards.
+  virtual StepOutputQueue& outputs(int32_t shard) = 0;
+
+  virtual const EngineInfo& info() const = 0;
+  virtual EngineStats GetStats() const = 0;
+  // False while the step in flight has lasted longer than step_timeout.
+  virtual bool IsHealthy() const = 0;
+  // kOk, or the first broken block-manager invariant. Waits for the current step. For tests and debug builds.
+  virtual absl::Status CheckInvariants() = 0;
+};
+
+// Loads the model and makes everything. Errors carry their kind: kNotFound and kInvalidArgument for the model's files,
+// kFailedPrecondition for options that cannot work (naming option, value and limit), kUnavailable / kUnimplemented for
+// the device, kResourceExhausted for memory.
+absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const EngineOptions& options);
+
+}  // namespace quire
