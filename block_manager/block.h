@@ -26,7 +26,7 @@ struct KeyContext {
   uint64_t process_seed = 0;    // random per process unless --seed is given: keys cannot be predicted from outside
   std::string weights_version;  // which weights
   std::string adapter;
-  std::string salt;             // chosen by the client: equal prompts under different salts share nothing
+  std::string salt;  // chosen by the client: equal prompts under different salts share nothing
   std::string tenant;
 };
 

@@ -32,7 +32,9 @@ class Buffer {
 
   void* data() const { return data_; }
   template <typename T>
-  T* as() const { return static_cast<T*>(data_); }
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
   int64_t bytes() const { return bytes_; }
 
  private:
@@ -47,7 +49,8 @@ class Buffer {
 
 // One device with its memory and its operations: the only seam between the model and the hardware.
 //
-// Thread rule: one thread (the engine thread, or a test) calls everything; a backend's own workers are its own business.
+// Thread rule: one thread (the engine thread, or a test) calls everything; a backend's own workers are its own
+// business.
 class Backend {
  public:
   virtual ~Backend() = default;

@@ -25,7 +25,8 @@ std::vector<CpuIsa> AvailableCpuIsas();
 struct BackendOptions {
   DeviceKind kind = DeviceKind::kCpu;
   CpuIsa cpu_isa = CpuIsa::kAuto;  // of kCpu only
-  int32_t num_threads = 0;         // worker threads, the calling one included; 0: physical cores this process may use; at most 256
+  int32_t num_threads =
+      0;  // worker threads, the calling one included; 0: physical cores this process may use; at most 256
 };
 
 // Makes the backend. kUnimplemented for a device that is not compiled in; kUnavailable for an instruction set that this

@@ -108,9 +108,11 @@ struct RopeAndStoreKvParams {
 
 // Which keys each token sees: host arrays, valid until the last PagedAttention of the step.
 struct AttentionBatch {
-  absl::Span<const int32_t> cu_q_lens;     // [S + 1]: rows cu_q_lens[s] .. cu_q_lens[s+1] - 1 belong to sequence s; none is empty
-  absl::Span<const int32_t> context_lens;  // [S]: tokens of s in the cache, this step's own included. The last row of s is at
-                                           // position context_lens[s] - 1, the one before at context_lens[s] - 2, ...
+  absl::Span<const int32_t>
+      cu_q_lens;  // [S + 1]: rows cu_q_lens[s] .. cu_q_lens[s+1] - 1 belong to sequence s; none is empty
+  absl::Span<const int32_t>
+      context_lens;  // [S]: tokens of s in the cache, this step's own included. The last row of s is at
+                     // position context_lens[s] - 1, the one before at context_lens[s] - 2, ...
   absl::Span<const int32_t> block_tables;  // [S, block_table_stride]: block ids in order of position
   int64_t block_table_stride = 0;
 };
@@ -121,9 +123,9 @@ class AttentionPlan {
   virtual ~AttentionPlan() = default;
 };
 
-// Causal attention of each row over positions 0 .. its own, through the block table. score = q.k * scale, then soft cap,
-// then ALiBi, then mask; out = softmax(scores) V. Key chunks of 256 at absolute positions: kernels/README.md.
-// q: [T, HQ * D]; out: [T, HQ * D].
+// Causal attention of each row over positions 0 .. its own, through the block table. score = q.k * scale, then soft
+// cap, then ALiBi, then mask; out = softmax(scores) V. Key chunks of 256 at absolute positions: kernels/README.md. q:
+// [T, HQ * D]; out: [T, HQ * D].
 struct PagedAttentionParams {
   const AttentionPlan* plan = nullptr;
   TensorView q;
@@ -174,8 +176,8 @@ struct SampleRow {
   uint64_t seed = 0;      // the draw is UniformFloat(seed, sequence_index, output_position, kDraw)
   uint32_t sequence_index = 0;
   uint32_t output_position = 0;
-  int32_t num_logprobs = kNoLogprobs;          // how many best ids to report beside the chosen one; -1: the whole vocabulary
-  absl::Span<const int32_t> banned_ids = {};   // host: logits taken as -inf
+  int32_t num_logprobs = kNoLogprobs;  // how many best ids to report beside the chosen one; -1: the whole vocabulary
+  absl::Span<const int32_t> banned_ids = {};  // host: logits taken as -inf
 
   static constexpr int32_t kNoLogprobs = -2;
 };
@@ -189,11 +191,13 @@ struct ScoreRow {
 
 // What one row gave. `logprobs_begin`/`logprobs_count` index into TokenLogprobs of the same result.
 struct SampledToken {
-  int32_t token_id = -1;       // -1 if bad_logits
-  bool bad_logits = false;     // a NaN or +inf among the raw logits, or no finite one left
-  int32_t logprobs_begin = 0;  // entries: first the chosen (or target) token, then the best ids, best first, ties by id;
+  int32_t token_id = -1;    // -1 if bad_logits
+  bool bad_logits = false;  // a NaN or +inf among the raw logits, or no finite one left
+  int32_t logprobs_begin =
+      0;  // entries: first the chosen (or target) token, then the best ids, best first, ties by id;
   int32_t logprobs_count = 0;  // the chosen one is repeated there if it is among the best. Count 0 if not asked for.
-  int32_t rank = 0;            // 1-based rank of the chosen token by raw logit, ties by id; 0 if log-probabilities were not asked for
+  int32_t rank =
+      0;  // 1-based rank of the chosen token by raw logit, ties by id; 0 if log-probabilities were not asked for
 };
 
 // Flat storage of log-probabilities: natural log of the softmax of the raw logits. Reused between steps.

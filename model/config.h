@@ -17,13 +17,13 @@ struct RopeConfig {
   int32_t rotary_dim = 0;  // dimensions of a head that rotate, even
   double factor = 1;
   int32_t original_max_position_embeddings = 0;
-  double low_freq_factor = 0, high_freq_factor = 0;    // llama3
-  double beta_fast = 32, beta_slow = 1;                // yarn
-  std::optional<double> attention_factor;              // yarn, longrope
-  std::optional<double> mscale, mscale_all_dim;        // yarn
-  bool truncate = true;                                // yarn
-  std::vector<double> short_factor, long_factor;       // longrope
-  std::vector<float> freq_divisors;                    // GGUF rope_freqs.weight: each frequency is divided by it
+  double low_freq_factor = 0, high_freq_factor = 0;  // llama3
+  double beta_fast = 32, beta_slow = 1;              // yarn
+  std::optional<double> attention_factor;            // yarn, longrope
+  std::optional<double> mscale, mscale_all_dim;      // yarn
+  bool truncate = true;                              // yarn
+  std::vector<double> short_factor, long_factor;     // longrope
+  std::vector<float> freq_divisors;                  // GGUF rope_freqs.weight: each frequency is divided by it
 };
 
 // What a decoder is, read from config.json or from GGUF metadata, checked for consistency.

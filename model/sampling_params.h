@@ -10,21 +10,22 @@ namespace quire {
 // What a client may say about how its tokens are chosen and when they end. A value type; validated by
 // server/frontend/validator before it gets here (ranges below).
 struct SamplingParams {
-  int32_t n = 1;                 // sequences of the request, [1, 64]
-  float temperature = 1;         // >= 0, finite; 0 (and below 1e-5) is greedy
-  float min_p = 0;               // [0, 1]; 0 off
-  int32_t top_k = 0;             // >= 0; 0 off
-  float top_p = 1;               // (0, 1]; 1 off
-  uint64_t seed = 0;             // set by the front end if the client gave none
-  int32_t max_tokens = 16;       // >= 1; already cut to what fits behind the prompt
-  int32_t min_tokens = 0;        // [0, max_tokens]: eos and stop ids are masked and stop strings ignored before
-  std::vector<int32_t> stop_token_ids;    // at most 64, each in the vocabulary
+  int32_t n = 1;                        // sequences of the request, [1, 64]
+  float temperature = 1;                // >= 0, finite; 0 (and below 1e-5) is greedy
+  float min_p = 0;                      // [0, 1]; 0 off
+  int32_t top_k = 0;                    // >= 0; 0 off
+  float top_p = 1;                      // (0, 1]; 1 off
+  uint64_t seed = 0;                    // set by the front end if the client gave none
+  int32_t max_tokens = 16;              // >= 1; already cut to what fits behind the prompt
+  int32_t min_tokens = 0;               // [0, max_tokens]: eos and stop ids are masked and stop strings ignored before
+  std::vector<int32_t> stop_token_ids;  // at most 64, each in the vocabulary
   std::vector<std::string> stop_strings;  // at most 16, none empty, each at most 1024 bytes of UTF-8
   bool include_stop_str_in_output = false;
-  bool ignore_eos = false;       // the model's eos ids do not end a sequence
+  bool ignore_eos = false;  // the model's eos ids do not end a sequence
   bool skip_special_tokens = true;
-  std::optional<int32_t> logprobs;         // best ids per output token, 0: the chosen one only, -1: the whole vocabulary
-  std::optional<int32_t> prompt_logprobs;  // the same per prompt token; switches prefix-cache reads off for this request
+  std::optional<int32_t> logprobs;  // best ids per output token, 0: the chosen one only, -1: the whole vocabulary
+  std::optional<int32_t>
+      prompt_logprobs;  // the same per prompt token; switches prefix-cache reads off for this request
 };
 
 }  // namespace quire

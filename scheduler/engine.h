@@ -20,22 +20,23 @@ enum class FinishReason : uint8_t { kNone, kStop, kLength, kAborted, kError };
 // One event of one sequence in one step. Values only: nothing in it points into the engine.
 struct SequenceOutput {
   uint64_t handle = 0;
-  int32_t sequence_index = 0;                      // 0 .. n - 1
-  int32_t token_id = -1;                           // the new token; -1: none (aborted or failed)
+  int32_t sequence_index = 0;                        // 0 .. n - 1
+  int32_t token_id = -1;                             // the new token; -1: none (aborted or failed)
   FinishReason finish_reason = FinishReason::kNone;  // not kNone: the last event of this sequence
-  int32_t stop_token_id = -1;                      // with kStop: the eos or stop id, which is also token_id
-  bool stopped_by_eos = false;                     // with kStop: it was one of the model's eos ids
-  bool request_finished = false;                   // the last event of the last sequence of this request
-  absl::Status error;                              // with kError: why; kDeadlineExceeded, kFailedPrecondition, kInternal, ...
+  int32_t stop_token_id = -1;                        // with kStop: the eos or stop id, which is also token_id
+  bool stopped_by_eos = false;                       // with kStop: it was one of the model's eos ids
+  bool request_finished = false;                     // the last event of the last sequence of this request
+  absl::Status error;  // with kError: why; kDeadlineExceeded, kFailedPrecondition, kInternal, ...
   int32_t logprobs_begin = 0, logprobs_count = 0;  // into StepOutputs::logprobs, as in SampledToken
   int32_t rank = 0;
   // Of the request so far; final with request_finished.
-  int32_t cached_tokens = 0;     // prompt tokens not computed thanks to the prefix cache
+  int32_t cached_tokens = 0;  // prompt tokens not computed thanks to the prefix cache
   int32_t num_preemptions = 0;
-  int64_t first_step = 0, last_step = 0;  // step counter values of the first and the latest plan that held this request; 0: none
-  absl::Time scheduled_time = absl::InfinitePast();    // first time in a plan
+  int64_t first_step = 0,
+          last_step = 0;  // step counter values of the first and the latest plan that held this request; 0: none
+  absl::Time scheduled_time = absl::InfinitePast();  // first time in a plan
   absl::Time first_token_time = absl::InfinitePast();
-  absl::Time time;               // of this event
+  absl::Time time;  // of this event
 };
 
 // Log-probability of one prompt position, in order of position, before the first token of sequence 0.
@@ -57,17 +58,18 @@ struct StepOutputs {
 class StepOutputQueue {
  public:
   virtual ~StepOutputQueue() = default;
-  // The next slot in order, or null: the engine has ended and everything was read. Blocks. The slot is the reader's until
-  // Release. One reader thread.
+  // The next slot in order, or null: the engine has ended and everything was read. Blocks. The slot is the reader's
+  // until Release. One reader thread.
   virtual const StepOutputs* Pop() = 0;
   virtual void Release() = 0;
 };
 
 struct EngineStats {
-  int64_t steps = 0;             // plans executed
+  int64_t steps = 0;  // plans executed
   int32_t requests_running = 0, requests_waiting = 0;
   int64_t waiting_prompt_tokens = 0;
-  int32_t kv_blocks_total = 0, kv_blocks_free = 0, kv_blocks_cached = 0, kv_blocks_active = 0;  // null block not counted
+  int32_t kv_blocks_total = 0, kv_blocks_free = 0, kv_blocks_cached = 0,
+          kv_blocks_active = 0;  // null block not counted
   int64_t prefix_query_tokens = 0, prefix_hit_tokens = 0, evictions = 0;
   int64_t preemptions = 0;
   int64_t requests_finished = 0, requests_aborted = 0, requests_failed = 0;
@@ -90,7 +92,7 @@ struct EngineInfo {
   int32_t num_kv_blocks = 0;  // usable
   int64_t kv_bytes_per_token = 0;
   int64_t weight_bytes_per_step = 0;
-  KeyContext key_context;     // of the model and process; add salt and tenant
+  KeyContext key_context;  // of the model and process; add salt and tenant
 };
 
 // The engine: model, KV cache, block manager and scheduler, stepped by one thread of its own that alone touches them.

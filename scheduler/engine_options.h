@@ -12,30 +12,30 @@
 namespace quire {
 
 struct SchedulerOptions {
-  int32_t max_num_seqs = 256;              // sequences in one step, [1, 65536]
-  int32_t max_num_batched_tokens = 2048;   // tokens in one step, [1, 1048576]; may be below max_num_seqs
+  int32_t max_num_seqs = 256;             // sequences in one step, [1, 65536]
+  int32_t max_num_batched_tokens = 2048;  // tokens in one step, [1, 1048576]; may be below max_num_seqs
   bool enable_prefix_caching = true;
 };
 
 // Everything an engine is made from; each value once, with unit, default and range. server/config fills it.
 struct EngineOptions {
-  std::string model_path;                  // directory or .gguf file
+  std::string model_path;  // directory or .gguf file
   DeviceKind device = DeviceKind::kCpu;
   CpuIsa cpu_isa = CpuIsa::kAuto;
-  int32_t num_threads = 0;                 // 0: physical cores
-  bool random_weights = false;             // --load-format random: weights from the seed and the configuration alone
-  int32_t max_model_len = 0;               // tokens; 0: the model's, cut to what the pool can hold
-  int32_t block_size = 0;                  // tokens; 0: 32
-  int64_t kv_cache_bytes = 0;              // pool size; 0: a quarter of RAM, at most 4 GiB
-  int64_t num_kv_blocks = 0;               // usable blocks, wins over kv_cache_bytes if > 0
-  std::optional<DType> kv_dtype;           // unset: the backend's default
+  int32_t num_threads = 0;        // 0: physical cores
+  bool random_weights = false;    // --load-format random: weights from the seed and the configuration alone
+  int32_t max_model_len = 0;      // tokens; 0: the model's, cut to what the pool can hold
+  int32_t block_size = 0;         // tokens; 0: 32
+  int64_t kv_cache_bytes = 0;     // pool size; 0: a quarter of RAM, at most 4 GiB
+  int64_t num_kv_blocks = 0;      // usable blocks, wins over kv_cache_bytes if > 0
+  std::optional<DType> kv_dtype;  // unset: the backend's default
   SchedulerOptions scheduler;
-  int32_t max_queued_requests = 1024;      // waiting ones; beyond: kResourceExhausted
-  int64_t max_queued_tokens = 1 << 20;     // prompt tokens of waiting requests; beyond: kResourceExhausted
-  uint64_t seed = 0;                       // keys the prefix cache and random weights
+  int32_t max_queued_requests = 1024;               // waiting ones; beyond: kResourceExhausted
+  int64_t max_queued_tokens = 1 << 20;              // prompt tokens of waiting requests; beyond: kResourceExhausted
+  uint64_t seed = 0;                                // keys the prefix cache and random weights
   absl::Duration step_timeout = absl::Seconds(60);  // a step that takes longer makes the engine unhealthy
-  int32_t num_output_shards = 1;           // output queues (detokenizer threads), [1, 16]
-  double sim_time_scale = 1;               // sim only: 0 runs without waiting
+  int32_t num_output_shards = 1;                    // output queues (detokenizer threads), [1, 16]
+  double sim_time_scale = 1;                        // sim only: 0 runs without waiting
 };
 
 }  // namespace quire

@@ -13,14 +13,14 @@ namespace quire {
 // A request as the engine takes it: validated, tokenised, with the keys of its prompt's full blocks. Made by
 // MakeEngineRequest, so that the hashing happens on the caller's thread.
 struct EngineRequest {
-  uint64_t handle = 0;  // unique for the life of the process; what outputs and Abort speak of
-  std::vector<int32_t> prompt_ids;          // 1 .. max_model_len - 1, each in the vocabulary
-  std::vector<BlockHash> prompt_hashes;     // one per full block of the prompt
-  BlockHash root_hash;                      // parent of the first block: everything that KeyContext says
+  uint64_t handle = 0;                   // unique for the life of the process; what outputs and Abort speak of
+  std::vector<int32_t> prompt_ids;       // 1 .. max_model_len - 1, each in the vocabulary
+  std::vector<BlockHash> prompt_hashes;  // one per full block of the prompt
+  BlockHash root_hash;                   // parent of the first block: everything that KeyContext says
   SamplingParams params;
-  int32_t priority = 0;                     // lower runs first; equal priorities are first come first served
+  int32_t priority = 0;  // lower runs first; equal priorities are first come first served
   absl::Time deadline = absl::InfiniteFuture();
-  absl::Time arrival;                       // when the front end took it
+  absl::Time arrival;  // when the front end took it
 };
 
 // `context` names everything but tokens that K and V depend on. `block_size` as in EngineInfo.

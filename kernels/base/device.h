@@ -14,10 +14,14 @@ enum class DeviceKind { kCpu, kReference, kSim, kCuda };
 
 constexpr std::string_view Name(DeviceKind kind) {
   switch (kind) {
-    case DeviceKind::kCpu: return "cpu";
-    case DeviceKind::kReference: return "reference";
-    case DeviceKind::kSim: return "sim";
-    case DeviceKind::kCuda: return "cuda";
+    case DeviceKind::kCpu:
+      return "cpu";
+    case DeviceKind::kReference:
+      return "reference";
+    case DeviceKind::kSim:
+      return "sim";
+    case DeviceKind::kCuda:
+      return "cuda";
   }
   return "?";
 }

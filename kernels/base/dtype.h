@@ -12,12 +12,16 @@ enum class DType : uint8_t { kF32, kF16, kBf16, kI32, kI64, kI8, kU8 };
 constexpr int64_t SizeOf(DType type) {
   switch (type) {
     case DType::kF32:
-    case DType::kI32: return 4;
+    case DType::kI32:
+      return 4;
     case DType::kF16:
-    case DType::kBf16: return 2;
-    case DType::kI64: return 8;
+    case DType::kBf16:
+      return 2;
+    case DType::kI64:
+      return 8;
     case DType::kI8:
-    case DType::kU8: return 1;
+    case DType::kU8:
+      return 1;
   }
   return 0;
 }
@@ -25,13 +29,20 @@ constexpr int64_t SizeOf(DType type) {
 // "f32", "f16", ...
 constexpr std::string_view Name(DType type) {
   switch (type) {
-    case DType::kF32: return "f32";
-    case DType::kF16: return "f16";
-    case DType::kBf16: return "bf16";
-    case DType::kI32: return "i32";
-    case DType::kI64: return "i64";
-    case DType::kI8: return "i8";
-    case DType::kU8: return "u8";
+    case DType::kF32:
+      return "f32";
+    case DType::kF16:
+      return "f16";
+    case DType::kBf16:
+      return "bf16";
+    case DType::kI32:
+      return "i32";
+    case DType::kI64:
+      return "i64";
+    case DType::kI8:
+      return "i8";
+    case DType::kU8:
+      return "u8";
   }
   return "?";
 }
@@ -39,9 +50,10 @@ constexpr std::string_view Name(DType type) {
 // How the rows of a weight matrix are stored in a model file. Block formats are GGUF's (ggml-common.h of ggml-org/ggml
 // defines their bytes).
 enum class WeightFormat : uint8_t { kF32, kF16, kBf16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K };
-inline constexpr WeightFormat kAllWeightFormats[] = {
-    WeightFormat::kF32,  WeightFormat::kF16,  WeightFormat::kBf16, WeightFormat::kQ8_0, WeightFormat::kQ4_0, WeightFormat::kQ4_1,
-    WeightFormat::kQ5_0, WeightFormat::kQ5_1, WeightFormat::kQ4_K, WeightFormat::kQ5_K, WeightFormat::kQ6_K};
+inline constexpr WeightFormat kAllWeightFormats[] = {WeightFormat::kF32,  WeightFormat::kF16,  WeightFormat::kBf16,
+                                                     WeightFormat::kQ8_0, WeightFormat::kQ4_0, WeightFormat::kQ4_1,
+                                                     WeightFormat::kQ5_0, WeightFormat::kQ5_1, WeightFormat::kQ4_K,
+                                                     WeightFormat::kQ5_K, WeightFormat::kQ6_K};
 
 // Name, values in a block (1: no blocks), bytes of a block.
 struct WeightFormatInfo {
@@ -52,17 +64,28 @@ struct WeightFormatInfo {
 
 constexpr WeightFormatInfo Info(WeightFormat format) {
   switch (format) {
-    case WeightFormat::kF32: return {"F32", 1, 4};
-    case WeightFormat::kF16: return {"F16", 1, 2};
-    case WeightFormat::kBf16: return {"BF16", 1, 2};
-    case WeightFormat::kQ8_0: return {"Q8_0", 32, 34};
-    case WeightFormat::kQ4_0: return {"Q4_0", 32, 18};
-    case WeightFormat::kQ4_1: return {"Q4_1", 32, 20};
-    case WeightFormat::kQ5_0: return {"Q5_0", 32, 22};
-    case WeightFormat::kQ5_1: return {"Q5_1", 32, 24};
-    case WeightFormat::kQ4_K: return {"Q4_K", 256, 144};
-    case WeightFormat::kQ5_K: return {"Q5_K", 256, 176};
-    case WeightFormat::kQ6_K: return {"Q6_K", 256, 210};
+    case WeightFormat::kF32:
+      return {"F32", 1, 4};
+    case WeightFormat::kF16:
+      return {"F16", 1, 2};
+    case WeightFormat::kBf16:
+      return {"BF16", 1, 2};
+    case WeightFormat::kQ8_0:
+      return {"Q8_0", 32, 34};
+    case WeightFormat::kQ4_0:
+      return {"Q4_0", 32, 18};
+    case WeightFormat::kQ4_1:
+      return {"Q4_1", 32, 20};
+    case WeightFormat::kQ5_0:
+      return {"Q5_0", 32, 22};
+    case WeightFormat::kQ5_1:
+      return {"Q5_1", 32, 24};
+    case WeightFormat::kQ4_K:
+      return {"Q4_K", 256, 144};
+    case WeightFormat::kQ5_K:
+      return {"Q5_K", 256, 176};
+    case WeightFormat::kQ6_K:
+      return {"Q6_K", 256, 210};
   }
   return {"?", 1, 0};
 }

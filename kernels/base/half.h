@@ -24,7 +24,7 @@ constexpr uint16_t F32ToF16(float value) {
   const uint32_t magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
   if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // rounds to 2^16 or above: infinity
-  if (magnitude < 0x38800000u) {                                              // below 2^-14: subnormal or zero
+  if (magnitude < 0x38800000u) {                                               // below 2^-14: subnormal or zero
     // Adding 0.5 aligns the last kept bit with the last bit of the sum's mantissa; the FPU's adder rounds.
     const float sum = std::bit_cast<float>(magnitude) + 0.5f;
     return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(sum) - 0x3f000000u));

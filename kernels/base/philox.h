@@ -26,9 +26,8 @@ enum class RandomPurpose : uint32_t { kDraw = 0 };
 
 // Uniform in [0, 1) with 24 bits, keyed by (seed, sequence index of the request, output position, purpose).
 constexpr float UniformFloat(uint64_t seed, uint32_t sequence_index, uint32_t output_position, RandomPurpose purpose) {
-  const std::array<uint32_t, 4> bits =
-      Philox4x32({output_position, sequence_index, static_cast<uint32_t>(purpose), 0},
-                 {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+  const std::array<uint32_t, 4> bits = Philox4x32({output_position, sequence_index, static_cast<uint32_t>(purpose), 0},
+                                                  {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
   return static_cast<float>(bits[0] >> 8) * 0x1p-24f;
 }
 

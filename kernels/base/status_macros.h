@@ -4,11 +4,11 @@
 #include "absl/status/statusor.h"
 
 // Returns from the enclosing function with the status of `expression` unless it is OK.
-#define QUIRE_RETURN_IF_ERROR(expression)                                       \
-  do {                                                                          \
-    if (absl::Status quire_status_ = (expression); !quire_status_.ok()) {       \
-      return quire_status_;                                                     \
-    }                                                                           \
+#define QUIRE_RETURN_IF_ERROR(expression)                                 \
+  do {                                                                    \
+    if (absl::Status quire_status_ = (expression); !quire_status_.ok()) { \
+      return quire_status_;                                               \
+    }                                                                     \
   } while (false)
 
 // Evaluates an absl::StatusOr<T>; returns its status on error, else moves the value into `left`, which may declare a

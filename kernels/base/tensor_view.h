@@ -22,8 +22,8 @@ struct MatrixView {
       : data(data_in), rows(rows_in), cols(cols_in), stride(stride_in) {}
   // A view of constants from a view of variables.
   template <typename U>
-    requires(!__is_same(T, U) && __is_same(T, const U))
-  MatrixView(const MatrixView<U>& other)  // NOLINT: implicit on purpose
+  requires(!__is_same(T, U) && __is_same(T, const U))
+      MatrixView(const MatrixView<U>& other)  // NOLINT: implicit on purpose
       : data(other.data), rows(other.rows), cols(other.cols), stride(other.stride) {}
 
   T* row(int64_t index) const { return data + index * stride; }
