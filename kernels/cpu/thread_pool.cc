@@ -1,0 +1,159 @@
+#include "kernels/cpu/thread_pool.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <climits>
+#include <string>
+
+#include "kernels/base/check.h"
+
+namespace quire {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kSpinTime = std::chrono::microseconds(40);
+constexpr auto kYieldTime = std::chrono::microseconds(120);  // after spinning
+
+void FutexWait(std::atomic<uint32_t>& word, uint32_t expected) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
+}
+
+void FutexWakeAll(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+// True if `done` became true while spinning and yielding; false when it is time to sleep.
+template <typename Predicate>
+bool SpinThenYield(Predicate done) {
+  if (done()) return true;
+  const Clock::time_point start = Clock::now();
+  Clock::duration waited{};
+  do {
+    for (int i = 0; i < 16; ++i) {
+      __builtin_ia32_pause();
+      if (done()) return true;
+    }
+    waited = Clock::now() - start;
+  } while (waited < kSpinTime);
+  do {
+    sched_yield();
+    if (done()) return true;
+  } while (Clock::now() - start < kSpinTime + kYieldTime);
+  return false;
+}
+
+// Failure is harmless: the worker then runs wherever the kernel puts it.
+void PinToCpu(pthread_t thread, int index) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
+  const int count = CPU_COUNT(&allowed);
+  if (count == 0) return;
+  for (int cpu = 0, seen = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed) || seen++ != index % count) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    pthread_setaffinity_np(thread, sizeof(one), &one);
+    return;
+  }
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(int num_threads, bool pin) : num_threads_(num_threads) {
+  QUIRE_CHECK(num_threads >= 1 && num_threads <= 256);
+  workers_.reserve(num_threads - 1);
+  for (int thread = 1; thread < num_threads; ++thread) {
+    workers_.emplace_back([this, thread] { WorkerLoop(thread); });
+    pthread_setname_np(workers_.back().native_handle(), ("quire-w" + std::to_string(thread)).c_str());
+    if (pin) PinToCpu(workers_.back().native_handle(), thread);
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  stop_.store(true);
+  epoch_.fetch_add(1);
+  FutexWakeAll(epoch_);
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::Execute(JobFn fn, void* context, bool wait_for_all) {
+  job_fn_ = fn;
+  job_context_ = context;
+  const uint32_t epoch = epoch_.load(std::memory_order_relaxed) + 1;
+  state_.store(uint64_t{epoch} << kEpochShift | kOpen, std::memory_order_release);
+  // Pairs with WaitForEpoch: either the worker sees the new epoch before it sleeps, or its count is seen here.
+  epoch_.store(epoch, std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) != 0) FutexWakeAll(epoch_);
+
+  fn(context, 0);
+  if (!wait_for_all) state_.fetch_and(~kOpen, std::memory_order_acq_rel);
+  WaitForWorkers(wait_for_all);
+}
+
+bool ThreadPool::Finished(bool wait_for_all) const {
+  const uint64_t state = state_.load(std::memory_order_seq_cst);
+  const uint64_t inside = state & (kOneJoined - 1);
+  const uint64_t joined = (state & (kOpen - 1)) / kOneJoined;
+  return inside == 0 && (!wait_for_all || joined == static_cast<uint64_t>(num_threads_ - 1));
+}
+
+void ThreadPool::WaitForWorkers(bool wait_for_all) {
+  if (SpinThenYield([&] { return Finished(wait_for_all); })) return;
+  caller_sleeps_.store(true, std::memory_order_seq_cst);
+  while (true) {
+    const uint32_t wakes = wakes_.load(std::memory_order_seq_cst);
+    if (Finished(wait_for_all)) break;
+    FutexWait(wakes_, wakes);
+  }
+  caller_sleeps_.store(false, std::memory_order_relaxed);
+}
+
+void ThreadPool::WaitForEpoch(uint32_t seen) {
+  if (SpinThenYield([&] { return epoch_.load(std::memory_order_acquire) != seen; })) return;
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  while (epoch_.load(std::memory_order_seq_cst) == seen) FutexWait(epoch_, seen);
+  sleepers_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+bool ThreadPool::Enter(uint32_t* seen) {
+  uint64_t state = state_.load(std::memory_order_acquire);
+  while (true) {
+    const uint32_t epoch = static_cast<uint32_t>(state >> kEpochShift);
+    if (epoch == *seen) return false;
+    if ((state & kOpen) == 0) {
+      *seen = epoch;
+      return false;
+    }
+    if (state_.compare_exchange_weak(state, state + kOneJoined + kOneInside, std::memory_order_acq_rel,
+                                     std::memory_order_acquire)) {
+      *seen = epoch;
+      return true;
+    }
+  }
+}
+
+void ThreadPool::Leave() {
+  state_.fetch_sub(kOneInside, std::memory_order_seq_cst);
+  if (!caller_sleeps_.load(std::memory_order_seq_cst)) return;
+  wakes_.fetch_add(1, std::memory_order_seq_cst);
+  FutexWakeAll(wakes_);
+}
+
+void ThreadPool::WorkerLoop(int thread) {
+  uint32_t seen = 0;
+  while (true) {
+    WaitForEpoch(seen);
+    if (stop_.load()) return;
+    if (!Enter(&seen)) continue;
+    job_fn_(job_context_, thread);
+    Leave();
+  }
+}
+
+}  // namespace quire

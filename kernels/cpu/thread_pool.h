@@ -1,0 +1,116 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace quire {
+
+// A fixed set of threads for loops of microseconds. The calling thread is number 0 of them and works too.
+//
+// Workers spin for some tens of microseconds after a loop, since a futex wake costs as much as hundreds of loops, then
+// yield, then sleep; so does the caller at a loop's end. A worker that the operating system keeps off its core does not
+// hold up ParallelFor unless it is inside a chunk: whoever runs takes the chunks, and who comes late is not waited for.
+//
+// Thread rule: one thread at a time may call Run or ParallelFor, and the functions they run may not. What happened
+// before the call is visible to all threads in it; what they did is visible after it. Nothing is allocated.
+class ThreadPool {
+ public:
+  // Starts num_threads - 1 workers named quire-w1, quire-w2, ... num_threads in [1, 256]. With `pin`, worker i stays on
+  // the i-th CPU that the process may use (the caller is left where it is).
+  explicit ThreadPool(int num_threads, bool pin = false);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int num_threads() const { return num_threads_; }
+
+  // Calls fn(thread) once for each thread in [0, num_threads), each on its own thread.
+  template <typename F>
+  void Run(F&& fn) {
+    if (num_threads_ == 1) {
+      fn(0);
+      return;
+    }
+    Execute(&Call<std::remove_reference_t<F>>, Erase(fn), /*wait_for_all=*/true);
+  }
+
+  // Calls fn(begin, end) or fn(begin, end, thread) for disjoint ranges that cover [0, n): pieces of `grain` (>= 1),
+  // handed out in ascending order to whoever is free, or larger ones if there is nobody to share with. Which thread
+  // gets what is a matter of chance, so results must not depend on it.
+  template <typename F>
+  void ParallelFor(int64_t n, int64_t grain, F&& fn) {
+    if (n <= 0) return;
+    if (num_threads_ == 1 || n <= grain) {
+      CallRange(fn, 0, n, 0);
+      return;
+    }
+    std::atomic<int64_t> next{0};
+    auto take_pieces = [&fn, &next, n, grain](int thread) {
+      while (true) {
+        const int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
+        if (begin >= n) return;
+        CallRange(fn, begin, n - begin < grain ? n : begin + grain, thread);
+      }
+    };
+    Execute(&Call<decltype(take_pieces)>, &take_pieces, /*wait_for_all=*/false);
+  }
+
+ private:
+  using JobFn = void (*)(void* context, int thread);
+
+  template <typename F>
+  static void Call(void* context, int thread) {
+    (*static_cast<F*>(context))(thread);
+  }
+  template <typename F>
+  static void* Erase(F& fn) {
+    return const_cast<void*>(static_cast<const void*>(std::addressof(fn)));
+  }
+  template <typename F>
+  static void CallRange(F& fn, int64_t begin, int64_t end, int thread) {
+    if constexpr (std::is_invocable_v<F&, int64_t, int64_t, int>) {
+      fn(begin, end, thread);
+    } else {
+      fn(begin, end);
+    }
+  }
+
+  // Publishes the job, takes part in it, and returns when no thread is in it and, with wait_for_all, each has been.
+  void Execute(JobFn fn, void* context, bool wait_for_all);
+  void WaitForWorkers(bool wait_for_all);
+  bool Finished(bool wait_for_all) const;
+
+  void WorkerLoop(int thread);
+  // Waits until epoch_ differs from `seen`.
+  void WaitForEpoch(uint32_t seen);
+  // Joins the current job unless it is closed. Sets *seen to its epoch.
+  bool Enter(uint32_t* seen);
+  void Leave();
+
+  // The current job, in one word so that joining is one compare-and-swap: its epoch in the upper half, then one bit
+  // "open for joining", 15 bits "workers that joined", 16 bits "workers inside".
+  static constexpr uint64_t kEpochShift = 32;
+  static constexpr uint64_t kOpen = uint64_t{1} << 31;
+  static constexpr uint64_t kOneJoined = uint64_t{1} << 16;
+  static constexpr uint64_t kOneInside = 1;
+
+  const int num_threads_;
+  JobFn job_fn_ = nullptr;  // both written before state_ opens the job, read only by who has joined it
+  void* job_context_ = nullptr;
+
+  alignas(64) std::atomic<uint64_t> state_{0};
+  alignas(64) std::atomic<uint32_t> epoch_{0};  // of state_, published after it; workers spin and sleep on it
+  std::atomic<uint32_t> sleepers_{0};           // workers that sleep on epoch_ or are about to
+  std::atomic<bool> stop_{false};
+  alignas(64) std::atomic<uint32_t> wakes_{0};  // the caller sleeps on it; changed by a worker that leaves
+  std::atomic<bool> caller_sleeps_{false};
+
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace quire
