@@ -10,7 +10,6 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "kernels/base/dtype.h"
 #include "model/mapped_file.h"
 
 namespace quire {
@@ -45,18 +44,32 @@ class GgufFile {
   absl::StatusOr<std::vector<std::string_view>> GetStringArray(std::string_view key) const;
   absl::StatusOr<std::vector<int64_t>> GetIntArray(std::string_view key) const;
   absl::StatusOr<std::vector<double>> GetFloatArray(std::string_view key) const;
+  // Elements of an array of whatever type; the errors of the getters.
+  absl::StatusOr<int64_t> ArrayLength(std::string_view key) const;
 
  private:
   // Where a value stands in the file: decoded on demand, so that opening costs one pass and little memory.
   struct Value {
-    uint32_t type = 0;
-    uint32_t element_type = 0;  // of arrays
+    uint32_t type = 0;  // of the value; of the elements if `array`
+    bool array = false;
     uint64_t count = 1;
     const std::byte* data = nullptr;
   };
+  class Reader;  // a position in the file while it is parsed
 
   GgufFile() = default;
   absl::Status Parse();
+  absl::Status ParseKeyValue(Reader& reader);
+  absl::Status ParseTensor(Reader& reader, std::vector<uint64_t>* offsets);
+  absl::StatusOr<uint64_t> Alignment() const;
+  // Sets data of all tensors, which stand at `offsets` behind data_begin.
+  absl::Status PlaceTensors(uint64_t data_begin, const std::vector<uint64_t>& offsets);
+
+  absl::Status Error(std::string_view what) const;
+  absl::StatusOr<Value> Find(std::string_view key, bool array) const;
+  absl::Status WrongType(std::string_view key, const Value& value, std::string_view wanted) const;
+  absl::StatusOr<int64_t> DecodeInt(std::string_view key, const Value& value, uint64_t index) const;
+  absl::StatusOr<double> DecodeFloat(std::string_view key, const Value& value, uint64_t index) const;
 
   std::string path_;
   MappedFile file_;
