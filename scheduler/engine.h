@@ -26,7 +26,7 @@ struct SequenceOutput {
   int32_t stop_token_id = -1;                        // with kStop: the eos or stop id, which is also token_id
   bool stopped_by_eos = false;                       // with kStop: it was one of the model's eos ids
   bool request_finished = false;                     // the last event of the last sequence of this request
-  absl::Status error;  // with kError: why; kDeadlineExceeded, kFailedPrecondition, kInternal, ...
+  absl::Status error = absl::OkStatus();  // with kError: why; kDeadlineExceeded, kFailedPrecondition, kInternal, ...
   int32_t logprobs_begin = 0, logprobs_count = 0;  // into StepOutputs::logprobs, as in SampledToken
   int32_t rank = 0;
   // Of the request so far; final with request_finished.
@@ -36,7 +36,7 @@ struct SequenceOutput {
           last_step = 0;  // step counter values of the first and the latest plan that held this request; 0: none
   absl::Time scheduled_time = absl::InfinitePast();  // first time in a plan
   absl::Time first_token_time = absl::InfinitePast();
-  absl::Time time;  // of this event
+  absl::Time time = absl::InfinitePast();  // of this event
 };
 
 // Log-probability of one prompt position, in order of position, before the first token of sequence 0.

@@ -1,0 +1,159 @@
+#include "scheduler/engine_inbox.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace quire {
+
+absl::Status EngineInbox::PostRequest(EngineRequest request) {
+  const int64_t tokens = static_cast<int64_t>(request.prompt_ids.size());
+  {
+    std::lock_guard lock(mutex_);
+    if (stopped_) return absl::UnavailableError("the engine has stopped");
+    if (draining_) return absl::UnavailableError("the engine is draining and takes no new requests");
+    const int64_t queued = static_cast<int64_t>(pending_.requests.size()) + scheduler_requests_;
+    if (queued >= max_queued_requests_) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(queued, " requests wait already, max_queued_requests is ", max_queued_requests_));
+    }
+    const int64_t queued_tokens = pending_tokens_ + scheduler_tokens_;
+    // A prompt above the limit by itself is taken when nothing else waits, else it could never run.
+    if (queued_tokens > 0 && queued_tokens + tokens > max_queued_tokens_) {
+      return absl::ResourceExhaustedError(absl::StrCat(queued_tokens, " prompt tokens wait already, ", tokens,
+                                                       " more exceed max_queued_tokens ", max_queued_tokens_));
+    }
+    const bool inserted = live_.try_emplace(request.handle, LiveRequest{.num_sequences = request.params.n}).second;
+    if (!inserted) return absl::AlreadyExistsError(absl::StrCat("handle ", request.handle, " is in use"));
+    pending_tokens_ += tokens;
+    pending_.requests.push_back(std::move(request));
+  }
+  posted_.notify_one();
+  return absl::OkStatus();
+}
+
+void EngineInbox::PostAbort(uint64_t handle, int32_t sequence_index) {
+  {
+    std::lock_guard lock(mutex_);
+    const auto live = live_.find(handle);
+    if (live == live_.end() || live->second.aborted) return;
+    if (sequence_index == EngineMessages::kWholeRequest) {
+      live->second.aborted = true;
+    } else {
+      if (sequence_index < 0 || sequence_index >= live->second.num_sequences) return;
+      const uint64_t bit = uint64_t{1} << (sequence_index % 64);
+      if ((live->second.aborted_sequences & bit) != 0) return;
+      live->second.aborted_sequences |= bit;
+    }
+    pending_.aborts.push_back({handle, sequence_index});
+  }
+  posted_.notify_one();
+}
+
+bool EngineInbox::PostInspection(Inspection* inspection) {
+  std::unique_lock lock(mutex_);
+  if (!open_) return false;
+  pending_.inspections.push_back(inspection);
+  posted_.notify_one();
+  answered_.wait(lock, [inspection] { return inspection->done; });
+  return true;
+}
+
+void EngineInbox::PostStop() {
+  {
+    std::lock_guard lock(mutex_);
+    stopped_ = true;
+    pending_.stop = true;
+  }
+  posted_.notify_one();
+}
+
+void EngineInbox::BeginDrain() {
+  std::lock_guard lock(mutex_);
+  draining_ = true;
+}
+
+bool EngineInbox::WaitIdle(absl::Time deadline) {
+  std::unique_lock lock(mutex_);
+  const auto idle = [this] { return live_.empty(); };
+  if (deadline == absl::InfiniteFuture()) {
+    idle_.wait(lock, idle);
+    return true;
+  }
+  return idle_.wait_until(lock, absl::ToChronoTime(deadline), idle);
+}
+
+int32_t EngineInbox::queued_requests() const {
+  std::lock_guard lock(mutex_);
+  return static_cast<int32_t>(pending_.requests.size()) + scheduler_requests_;
+}
+
+int64_t EngineInbox::queued_tokens() const {
+  std::lock_guard lock(mutex_);
+  return pending_tokens_ + scheduler_tokens_;
+}
+
+void EngineInbox::Open() {
+  std::lock_guard lock(mutex_);
+  open_ = true;
+}
+
+void EngineInbox::Take(bool wait, EngineMessages* messages) {
+  messages->requests.clear();
+  messages->aborts.clear();
+  messages->inspections.clear();
+  std::unique_lock lock(mutex_);
+  if (wait) {
+    posted_.wait(lock, [this] {
+      return pending_.stop || !pending_.requests.empty() || !pending_.aborts.empty() || !pending_.inspections.empty();
+    });
+  }
+  scheduler_requests_ += static_cast<int32_t>(pending_.requests.size());
+  scheduler_tokens_ += pending_tokens_;
+  pending_tokens_ = 0;
+  std::swap(*messages, pending_);
+  pending_.stop = messages->stop;
+}
+
+void EngineInbox::SetWaiting(int32_t requests, int64_t tokens) {
+  std::lock_guard lock(mutex_);
+  scheduler_requests_ = requests;
+  scheduler_tokens_ = tokens;
+}
+
+void EngineInbox::Answer(Inspection* inspection, absl::Status answer) {
+  {
+    std::lock_guard lock(mutex_);
+    inspection->answer = std::move(answer);
+    inspection->done = true;
+  }
+  answered_.notify_all();
+}
+
+void EngineInbox::Finish(uint64_t handle) {
+  bool empty = false;
+  {
+    std::lock_guard lock(mutex_);
+    live_.erase(handle);
+    empty = live_.empty();
+  }
+  if (empty) idle_.notify_all();
+}
+
+void EngineInbox::Close(const absl::Status& answer) {
+  {
+    std::lock_guard lock(mutex_);
+    open_ = false;
+    stopped_ = true;
+    live_.clear();
+    for (Inspection* inspection : pending_.inspections) {
+      inspection->answer = answer;
+      inspection->done = true;
+    }
+    pending_.inspections.clear();
+  }
+  idle_.notify_all();
+  answered_.notify_all();
+}
+
+}  // namespace quire

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "scheduler/request.h"
+
+namespace quire {
+
+// One caller of CheckInvariants, waiting for the engine thread to answer.
+struct Inspection {
+  absl::Status answer;
+  bool done = false;  // guarded by the inbox
+};
+
+// What the engine thread takes out of its inbox at once. Reused: the vectors keep their capacity.
+struct EngineMessages {
+  struct AbortMessage {
+    uint64_t handle = 0;
+    int32_t sequence_index = kWholeRequest;
+  };
+  static constexpr int32_t kWholeRequest = -1;
+
+  std::vector<EngineRequest> requests;
+  std::vector<AbortMessage> aborts;  // to be applied after `requests`; each handle was live when it was posted
+  std::vector<Inspection*> inspections;
+  bool stop = false;
+};
+
+// Queue Q2: the one way into the engine thread. Bounded at both ends: requests by the limits on waiting ones, aborts
+// because each live sequence is aborted at most once. It also knows which requests live and whether anything is to do,
+// so that every answer at the door is given under one lock.
+//
+// Thread rule: functions under "engine thread" belong to it; all others are for any thread.
+class EngineInbox {
+ public:
+  EngineInbox(int32_t max_queued_requests, int64_t max_queued_tokens)
+      : max_queued_requests_(max_queued_requests), max_queued_tokens_(max_queued_tokens) {}
+
+  // kUnavailable when draining or stopped, kResourceExhausted naming limit and value, kAlreadyExists for a live handle.
+  absl::Status PostRequest(EngineRequest request);
+  // Ignored unless the handle lives and the sequence exists and was not aborted before.
+  void PostAbort(uint64_t handle, int32_t sequence_index);
+  // Posts and waits for the answer. False if the engine thread takes no messages (any more): nothing was posted.
+  bool PostInspection(Inspection* inspection);
+  void PostStop();
+  void BeginDrain();
+  // True once nothing waits, runs or is being handed over; false at `deadline`.
+  bool WaitIdle(absl::Time deadline);
+
+  int32_t queued_requests() const;
+  int64_t queued_tokens() const;
+
+  // --- engine thread
+
+  // Messages are taken from now on.
+  void Open();
+  // Takes everything. Waits until there is something if `wait`.
+  void Take(bool wait, EngineMessages* messages);
+  // What waits in the scheduler now, for the limits at the door.
+  void SetWaiting(int32_t requests, int64_t tokens);
+  void Answer(Inspection* inspection, absl::Status answer);
+  // The request's last event has been written.
+  void Finish(uint64_t handle);
+  // No messages are taken any more: posting answers as stopped. Inspections posted before are answered with `answer`.
+  void Close(const absl::Status& answer);
+
+ private:
+  struct LiveRequest {
+    int32_t num_sequences = 0;
+    uint64_t aborted_sequences = 0;  // bit i: sequence i
+    bool aborted = false;
+  };
+
+  const int32_t max_queued_requests_;
+  const int64_t max_queued_tokens_;
+
+  mutable std::mutex mutex_;  // guards everything below
+  std::condition_variable posted_, idle_, answered_;
+  EngineMessages pending_;
+  int64_t pending_tokens_ = 0;      // prompt tokens of pending_.requests
+  int32_t scheduler_requests_ = 0;  // waiting in the scheduler, or on the way there
+  int64_t scheduler_tokens_ = 0;
+  absl::flat_hash_map<uint64_t, LiveRequest> live_;
+  bool open_ = false;  // the engine thread takes messages
+  bool draining_ = false;
+  bool stopped_ = false;
+};
+
+}  // namespace quire

@@ -1,0 +1,145 @@
+#include "scheduler/engine_sizing.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "kernels/base/status_macros.h"
+
+namespace quire {
+namespace {
+
+constexpr int32_t kDefaultBlockSize = 32;
+constexpr int64_t kMaxDefaultPoolBytes = int64_t{4} << 30;
+constexpr std::array<int32_t, 5> kBlockSizes = {1, 8, 16, 32, 64};
+
+template <typename T>
+absl::Status CheckRange(const char* option, T value, T low, T high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("--", option, " ", value, " is outside ", low, " .. ", high));
+}
+
+// A limit as control groups write it: a number, or "max".
+std::optional<int64_t> ReadLimit(const std::string& path) {
+  std::ifstream file(path);
+  std::string text;
+  int64_t limit = 0;
+  if (!(file >> text) || !absl::SimpleAtoi(text, &limit)) return std::nullopt;
+  return limit;
+}
+
+// The lowest limit on the way from the group `path` below `mount` up to the mount itself.
+int64_t LowestLimit(const std::string& mount, const std::string& path, const char* file) {
+  std::vector<std::string> parts = absl::StrSplit(path, '/', absl::SkipEmpty());
+  int64_t lowest = std::numeric_limits<int64_t>::max();
+  while (true) {
+    const std::string folder = parts.empty() ? mount : absl::StrCat(mount, "/", absl::StrJoin(parts, "/"));
+    lowest = std::min(lowest, ReadLimit(absl::StrCat(folder, "/", file)).value_or(lowest));
+    if (parts.empty()) return lowest;
+    parts.pop_back();
+  }
+}
+
+}  // namespace
+
+absl::Status ValidateEngineOptions(const EngineOptions& options) {
+  constexpr int32_t kMax32 = std::numeric_limits<int32_t>::max();
+  constexpr int64_t kMax64 = std::numeric_limits<int64_t>::max();
+  if (options.block_size != 0 &&
+      std::find(kBlockSizes.begin(), kBlockSizes.end(), options.block_size) == kBlockSizes.end()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--block-size ", options.block_size, " is none of ", absl::StrJoin(kBlockSizes, ", ")));
+  }
+  QUIRE_RETURN_IF_ERROR(CheckRange("threads", options.num_threads, 0, 256));
+  QUIRE_RETURN_IF_ERROR(CheckRange("max-model-len", options.max_model_len, 0, kMax32));
+  QUIRE_RETURN_IF_ERROR(CheckRange<int64_t>("kv-cache-memory", options.kv_cache_bytes, 0, kMax64));
+  QUIRE_RETURN_IF_ERROR(CheckRange<int64_t>("kv-blocks", options.num_kv_blocks, 0, kMax32));
+  QUIRE_RETURN_IF_ERROR(CheckRange("max-num-seqs", options.scheduler.max_num_seqs, 1, 65536));
+  QUIRE_RETURN_IF_ERROR(CheckRange("max-num-batched-tokens", options.scheduler.max_num_batched_tokens, 1, 1 << 20));
+  QUIRE_RETURN_IF_ERROR(CheckRange("max-queued-requests", options.max_queued_requests, 1, kMax32));
+  QUIRE_RETURN_IF_ERROR(CheckRange<int64_t>("max-queued-tokens", options.max_queued_tokens, 1, kMax64));
+  QUIRE_RETURN_IF_ERROR(CheckRange("output shards", options.num_output_shards, 1, 16));
+  if (!(options.sim_time_scale >= 0) || !std::isfinite(options.sim_time_scale)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--sim-time-scale ", options.sim_time_scale, " is not 0 or more"));
+  }
+  if (options.step_timeout <= absl::ZeroDuration()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--step-timeout ", absl::FormatDuration(options.step_timeout), " is not above 0"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<EngineSizes> SizeEngine(const EngineOptions& options, const ModelConfig& config,
+                                       int64_t kv_bytes_per_token, int64_t memory_bytes) {
+  EngineSizes sizes;
+  sizes.block_size = options.block_size != 0 ? options.block_size : kDefaultBlockSize;
+  const int64_t block_bytes = std::max<int64_t>(1, kv_bytes_per_token) * sizes.block_size;
+  // Slots are int32, the null block's included.
+  const int64_t max_blocks = std::numeric_limits<int32_t>::max() / sizes.block_size - 1;
+
+  int64_t blocks = options.num_kv_blocks;
+  if (blocks == 0) {
+    const bool by_default = options.kv_cache_bytes == 0;
+    const int64_t bytes = by_default ? std::min(memory_bytes / 4, kMaxDefaultPoolBytes) : options.kv_cache_bytes;
+    blocks = bytes / block_bytes;
+    if (by_default) blocks = std::min(blocks, max_blocks);
+    if (blocks == 0) {
+      return absl::FailedPreconditionError(absl::StrCat("--kv-cache-memory ", bytes, " holds no block: one of ",
+                                                        sizes.block_size, " tokens takes ", block_bytes, " bytes"));
+    }
+  }
+  if (blocks > max_blocks) {
+    return absl::FailedPreconditionError(absl::StrCat("a KV pool of ", blocks, " blocks of ", sizes.block_size,
+                                                      " tokens (--kv-blocks, --kv-cache-memory) is above the limit of ",
+                                                      max_blocks, " blocks"));
+  }
+  sizes.num_kv_blocks = static_cast<int32_t>(blocks);
+
+  const int32_t pool_tokens = sizes.num_kv_blocks * sizes.block_size;
+  const int32_t limit = std::min(config.max_position_embeddings, pool_tokens);
+  if (options.max_model_len > config.max_position_embeddings) {
+    return absl::FailedPreconditionError(absl::StrCat("--max-model-len ", options.max_model_len,
+                                                      " is above the model's ", config.max_position_embeddings));
+  }
+  if (options.max_model_len > pool_tokens) {
+    return absl::FailedPreconditionError(absl::StrCat("--max-model-len ", options.max_model_len, " is above the ",
+                                                      pool_tokens, " tokens that ", sizes.num_kv_blocks,
+                                                      " KV blocks of ", sizes.block_size, " hold"));
+  }
+  sizes.max_model_len = options.max_model_len != 0 ? options.max_model_len : limit;
+  if (sizes.max_model_len < 2) {
+    return absl::FailedPreconditionError(absl::StrCat("--max-model-len ", sizes.max_model_len,
+                                                      " leaves no room for a prompt token and an output token"));
+  }
+  return sizes;
+}
+
+int64_t UsableMemoryBytes() {
+  int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
+  // Lines "id:controllers:path"; version 2 has id 0 and no controllers.
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    const std::vector<std::string> fields = absl::StrSplit(line, absl::MaxSplits(':', 2));
+    if (fields.size() != 3) continue;
+    if (fields[1].empty()) {
+      bytes = std::min(bytes, LowestLimit("/sys/fs/cgroup", fields[2], "memory.max"));
+    } else if (fields[1] == "memory") {
+      bytes = std::min(bytes, LowestLimit("/sys/fs/cgroup/memory", fields[2], "memory.limit_in_bytes"));
+    }
+  }
+  return bytes;
+}
+
+}  // namespace quire

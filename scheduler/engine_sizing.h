@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "model/config.h"
+#include "scheduler/engine_options.h"
+
+namespace quire {
+
+// Numbers that follow from options, model and machine.
+struct EngineSizes {
+  int32_t block_size = 0;     // tokens
+  int32_t num_kv_blocks = 0;  // usable; the null block comes on top
+  int32_t max_model_len = 0;  // tokens of a sequence, at most what the pool holds
+};
+
+// kFailedPrecondition naming the option, its value and its range.
+absl::Status ValidateEngineOptions(const EngineOptions& options);
+
+// `kv_bytes_per_token`: of all layers. `memory_bytes`: what the process may use, for the default pool of a quarter of
+// it and at most 4 GiB. REQUIRES: valid options. kFailedPrecondition for a pool without a single block, for one above
+// 2^31 - 1 slots, or for a max_model_len above the model's or the pool's.
+absl::StatusOr<EngineSizes> SizeEngine(const EngineOptions& options, const ModelConfig& config,
+                                       int64_t kv_bytes_per_token, int64_t memory_bytes);
+
+// Bytes of memory this process may use: the machine's, or a limit of its control group (versions 1 and 2) if lower.
+int64_t UsableMemoryBytes();
+
+}  // namespace quire
