@@ -1,0 +1,215 @@
+#include "server/config/engine_flags.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+#include <limits>
+#include <optional>
+#include <random>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "server/config/flag_helpers.h"
+
+namespace quire {
+namespace {
+
+// Bytes of memory of this machine.
+int64_t PhysicalMemory() {
+  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGE_SIZE));
+}
+
+uint64_t RandomSeed() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+void SetDevice(const std::string& text, EngineOptions& options) {
+  const std::string kind = text.substr(0, text.find(':'));
+  const std::optional<DeviceKind> device = ParseDeviceKind(kind);
+  int32_t index = 0;
+  const bool has_index = kind.size() != text.size();
+  if (!device || (has_index && (*device != DeviceKind::kCuda ||
+                                !absl::SimpleAtoi(text.substr(kind.size() + 1), &index) || index < 0))) {
+    RefuseValue("--device", text, "cpu, reference, sim, cuda or cuda:N");
+  }
+  options.device = *device;
+}
+
+void SetCpuIsa(const std::string& text, EngineOptions& options) {
+  static constexpr std::pair<std::string_view, CpuIsa> kIsas[] = {
+      {"auto", CpuIsa::kAuto}, {"avx2", CpuIsa::kAvx2}, {"avx512", CpuIsa::kAvx512}};
+  for (const auto& [name, isa] : kIsas) {
+    if (text == name) {
+      options.cpu_isa = isa;
+      return;
+    }
+  }
+  RefuseValue("--cpu-isa", text, "auto, avx2 or avx512 (amx is not built yet)");
+}
+
+void SetKvDType(const std::string& text, EngineOptions& options) {
+  if (text == "auto") {
+    options.kv_dtype.reset();
+  } else if (text == "f32") {
+    options.kv_dtype = DType::kF32;
+  } else if (text == "f16") {
+    options.kv_dtype = DType::kF16;
+  } else {
+    RefuseValue("--kv-cache-dtype", text, "auto, f32 or f16");
+  }
+}
+
+void AddPoolFlags(CLI::App& app, EngineOptions& options) {
+  app.add_option_function<int64_t>(
+         "--block-size",
+         [&options](int64_t tokens) {
+           for (int32_t allowed : {1, 8, 16, 32, 64}) {
+             if (tokens == allowed) options.block_size = allowed;
+           }
+           if (tokens != options.block_size) RefuseValue("--block-size", absl::StrCat(tokens), "1, 8, 16, 32 or 64");
+         },
+         "tokens in a KV block: 1, 8, 16, 32 or 64")
+      ->type_name("INT")
+      ->default_str("32");
+  CLI::Option* bytes = app.add_option_function<std::string>(
+      "--kv-cache-memory",
+      [&options](const std::string& text) {
+        const absl::StatusOr<int64_t> value = ParseBytes(text);
+        if (!value.ok() || *value < 1) RefuseValue("--kv-cache-memory", text, "a positive size such as 4GiB");
+        options.kv_cache_bytes = *value;
+      },
+      "bytes of the KV pool, such as 4GiB; default: a quarter of the memory, at most 4 GiB");
+  CLI::Option* fraction = app.add_option_function<double>(
+      "--memory-fraction",
+      [&options](double value) {
+        if (!(value > 0 && value <= 0.95)) RefuseValue("--memory-fraction", absl::StrCat(value), "in (0, 0.95]");
+        options.kv_cache_bytes = static_cast<int64_t>(value * static_cast<double>(PhysicalMemory()));
+      },
+      "KV pool as a part of the machine's memory, in (0, 0.95]");
+  CLI::Option* blocks =
+      AddIntFlag(app, "--kv-blocks", options.num_kv_blocks, 1, std::numeric_limits<int32_t>::max() - 1,
+                 "usable KV blocks in the pool, in place of a size in bytes");
+  bytes->excludes(fraction)->excludes(blocks);
+  fraction->excludes(blocks);
+  app.add_option_function<std::string>(
+         "--kv-cache-dtype", [&options](const std::string& text) { SetKvDType(text, options); },
+         "auto, f32 or f16; auto: f16 on cpu, f32 on reference")
+      ->default_str("auto");
+}
+
+void AddStepFlags(CLI::App& app, EngineOptions& options) {
+  SchedulerOptions& scheduler = options.scheduler;
+  AddIntFlag(app, "--max-num-seqs", scheduler.max_num_seqs, 1, 65536, "sequences in one step")->capture_default_str();
+  AddIntFlag(app, "--max-num-batched-tokens", scheduler.max_num_batched_tokens, 1, 1 << 20, "tokens in one step")
+      ->capture_default_str();
+  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", scheduler.enable_prefix_caching,
+               "reuse the KV blocks of equal prompt beginnings; default on");
+  AddIntFlag(app, "--max-queued-requests", options.max_queued_requests, 1, 1 << 20,
+             "waiting requests; beyond: RESOURCE_EXHAUSTED")
+      ->capture_default_str();
+  AddIntFlag(app, "--max-queued-tokens", options.max_queued_tokens, 1, int64_t{1} << 40,
+             "prompt tokens of waiting requests; beyond: RESOURCE_EXHAUSTED")
+      ->capture_default_str();
+  AddSecondsFlag(app, "--step-timeout", options.step_timeout, 0.001, 86400,
+                 "seconds; health is NOT_SERVING while a step takes longer");
+}
+
+}  // namespace
+
+void AddEngineFlags(CLI::App& app, EngineOptions& options) {
+  options.seed = RandomSeed();
+  app.add_option("--model", options.model_path, "model: Hugging Face directory or .gguf file")
+      ->required()
+      ->type_name("PATH");
+  app.add_option_function<std::string>(
+         "--device", [&options](const std::string& text) { SetDevice(text, options); },
+         "cpu; reference: plain f32, the oracle; sim: no arithmetic, a time model; cuda[:N]: not built yet")
+      ->default_str("cpu");
+  app.add_option_function<std::string>(
+         "--cpu-isa", [&options](const std::string& text) { SetCpuIsa(text, options); },
+         "instruction set of the cpu device: auto, avx2 or avx512")
+      ->default_str("auto");
+  app.add_option_function<std::string>(
+         "--load-format",
+         [&options](const std::string& text) {
+           if (text != "auto" && text != "random") RefuseValue("--load-format", text, "auto or random");
+           options.random_weights = text == "random";
+         },
+         "auto; random: weights from the seed and the configuration alone, for benchmarks")
+      ->default_str("auto");
+  AddIntFlag(app, "--threads", options.num_threads, 0, 256, "worker threads of the cpu device; 0: physical cores")
+      ->capture_default_str();
+  AddIntFlag(app, "--max-model-len", options.max_model_len, 2, 1 << 24,
+             "tokens of prompt and output; default: the model's, cut to what the pool can hold");
+  AddPoolFlags(app, options);
+  AddStepFlags(app, options);
+  app.add_option("--seed", options.seed,
+                 "seed of everything random; a fixed value makes runs repeatable; default: random")
+      ->type_name("UINT");
+  app.add_flag_callback(
+      "--deterministic", [] {}, "same tokens whatever the batch; cpu, reference and sim always are");
+}
+
+void AddModelFlags(CLI::App& app, ModelFlags& flags) {
+  app.add_option("--tokenizer", flags.tokenizer_path,
+                 "tokenizer.json, its directory or a .gguf file; default: the model's")
+      ->type_name("PATH");
+  app.add_option("--served-model-name", flags.served_model_names,
+                 "names accepted in requests, the first is reported; default: file or directory name of the model")
+      ->delimiter(',')
+      ->type_name("NAME...");
+  app.add_option_function<std::string>(
+         "--generation-config",
+         [&flags](const std::string& text) {
+           if (text != "auto" && text != "none") RefuseValue("--generation-config", text, "auto or none");
+           flags.use_generation_config = text == "auto";
+         },
+         "auto: sampling defaults from the model; none: built-in ones")
+      ->default_str("auto");
+  AddIntFlag(app, "--max-logprobs", flags.max_logprobs, -1, 1 << 20,
+             "most log-probabilities a token; -1: the whole vocabulary")
+      ->capture_default_str();
+}
+
+absl::StatusOr<int64_t> ParseBytes(std::string_view text) {
+  static constexpr std::pair<std::string_view, double> kUnits[] = {
+      {"", 1},      {"b", 1},        {"kb", 1e3},     {"mb", 1e6},     {"gb", 1e9},
+      {"tb", 1e12}, {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30}, {"tib", 0x1p40}};
+  // Debian's absl::string_view is a type of its own, hence the copies.
+  const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+  std::string unit = absl::AsciiStrToLower(std::string(text.substr(digits)));
+  absl::StripAsciiWhitespace(&unit);
+  double number = 0;
+  if (digits > 0 && absl::SimpleAtod(std::string(text.substr(0, digits)), &number)) {
+    for (const auto& [name, factor] : kUnits) {
+      if (unit == name && number * factor <= 0x1p62) return static_cast<int64_t>(std::floor(number * factor));
+    }
+  }
+  return absl::InvalidArgumentError(absl::StrFormat("'%s' is not a size such as 4GiB, 512MiB or 1000000", text));
+}
+
+std::string DefaultModelName(const std::string& model_path) {
+  const std::filesystem::path path = std::filesystem::path(model_path).lexically_normal();
+  std::string name = path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
+  if (name.empty() || name == "." || name == "..") name = "model";
+  return std::string(absl::StripSuffix(name, ".gguf"));
+}
+
+int ReportParseError(const CLI::App& app, const CLI::ParseError& error) {
+  const int code = app.exit(error, std::cout, std::cerr);
+  if (code == 0) return 0;
+  const bool bad_value = dynamic_cast<const CLI::ValidationError*>(&error) != nullptr;
+  const bool bad_file = dynamic_cast<const CLI::FileError*>(&error) != nullptr ||
+                        dynamic_cast<const CLI::ConfigError*>(&error) != nullptr;
+  return bad_value || bad_file ? 78 : 64;
+}
+
+}  // namespace quire

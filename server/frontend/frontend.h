@@ -1,0 +1,106 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "model/tokenizer/tokenizer.h"
+#include "scheduler/engine.h"
+#include "server/frontend/generate_request.h"
+#include "server/frontend/live_requests.h"
+#include "server/frontend/output_sink.h"
+#include "server/frontend/tokenizer_pool.h"
+#include "server/frontend/validator.h"
+
+namespace quire {
+
+// One finished request, for the access log: never any prompt or output text.
+struct RequestRecord {
+  std::string request_id;
+  absl::StatusCode code = absl::StatusCode::kOk;
+  std::string error;   // message of a failed request
+  std::string finish;  // of sequence 0: "stop", "length", "abort"; empty for failed ones
+  Usage usage;
+  Timings timings;
+};
+
+struct FrontendOptions {
+  std::vector<std::string> served_model_names;  // at least one; the first is reported
+  bool use_generation_config = true;            // sampling defaults of the model apply
+  int32_t max_logprobs = 20;                    // -1: up to the whole vocabulary
+  uint64_t seed = 0;                            // of the seeds given to requests that bring none
+  int32_t num_output_shards = 1;                // as in EngineOptions
+  int32_t num_tokenizer_threads = 1;
+  int32_t max_encoding_requests = 1024;    // requests between arrival and engine; beyond: kResourceExhausted
+  int64_t max_encoding_bytes = 256 << 20;  // their texts together; one text alone is always taken
+  std::function<void(const RequestRecord&)> on_finished;  // any thread; may be empty
+};
+
+// Everything between a wire format and the engine: checks, admission, tokenizing, detokenizing, stop strings, request
+// ids. Knows no wire format. All functions are safe from any thread and none of them waits for the engine or a
+// tokenizer, except WaitIdle and Stop.
+class Frontend {
+ public:
+  // Both must outlive the front end. The engine must have been started.
+  Frontend(Engine& engine, const Tokenizer& tokenizer, FrontendOptions options);
+  ~Frontend();  // Stop
+
+  // Takes a request over. On success its output goes to `sink` and the handle is good for Cancel; on error `sink` is
+  // never called: kInvalidArgument, kNotFound (model), kAlreadyExists (live id), kResourceExhausted, kUnavailable,
+  // kDeadlineExceeded. What needs the token count is checked later and comes through the sink.
+  absl::StatusOr<uint64_t> Generate(GenerateRequest request, std::shared_ptr<OutputSink> sink);
+
+  // The reader has gone: ends the request with kCancelled. Finished handles are ignored.
+  void Cancel(uint64_t handle);
+  // Ends requests by the client's ids: their sequences finish with kAborted. Unknown ids are ignored.
+  void Abort(absl::Span<const std::string> request_ids);
+
+  // On a tokenizer thread; `done` is called exactly once, maybe before these return. kInvalidArgument for malformed
+  // UTF-8 or ids that are not in the vocabulary; kResourceExhausted.
+  void Tokenize(std::string text, bool add_special_tokens,
+                std::function<void(absl::StatusOr<std::vector<int32_t>>)> done);
+  void Detokenize(std::vector<int64_t> ids, bool skip_special_tokens,
+                  std::function<void(absl::StatusOr<std::string>)> done);
+
+  // New requests get kUnavailable from now on; taken ones go on.
+  void BeginDrain();
+  bool draining() const { return draining_.load(std::memory_order_relaxed); }
+  // Blocks until no request is live, or until `deadline`; true if none is.
+  bool WaitIdle(absl::Time deadline);
+  // Ends what is left with kUnavailable, stops the engine, joins all threads. Idempotent.
+  void Stop();
+
+  const EngineInfo& info() const { return engine_.info(); }
+  EngineStats GetEngineStats() const { return engine_.GetStats(); }
+  bool IsHealthy() const { return engine_.IsHealthy(); }
+  const FrontendOptions& options() const { return options_; }
+  int64_t num_live_requests() const { return live_.size(); }
+
+ private:
+  absl::Status Admit(const ValidatedRequest& request, int64_t bytes);
+  void EncodeAndSubmit(ValidatedRequest request, const std::shared_ptr<LiveRequest>& live);
+  absl::Status TrySubmit(ValidatedRequest request, const std::shared_ptr<LiveRequest>& live);
+  void RunDetokenizer(int32_t shard);
+  int64_t NextSeed();
+
+  Engine& engine_;
+  const Tokenizer& tokenizer_;
+  const FrontendOptions options_;
+  const Validator validator_;
+  std::atomic<bool> draining_ = false;
+  std::atomic<uint64_t> next_handle_ = 1;
+  std::atomic<uint64_t> num_seeds_ = 0;
+  LiveRequests live_;
+  TokenizerPool pool_;
+  std::vector<std::thread> detokenizers_;
+  std::atomic<bool> stopped_ = false;
+};
+
+}  // namespace quire

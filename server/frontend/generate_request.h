@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace quire {
+
+// What a client asked for, before anything of it is believed: the fields, defaults and meanings of GenerateRequest in
+// proto/quire/v1/generation.proto. Integers are wide enough for whatever a client may write, so that the validator and
+// no conversion decides.
+struct GenerateRequest {
+  std::string request_id;                                                  // empty: the front end makes one
+  std::string model;                                                       // empty: the served one
+  std::variant<std::monostate, std::string, std::vector<int64_t>> prompt;  // text or token ids
+  bool add_special_tokens = true;
+
+  std::optional<float> temperature;
+  std::optional<float> min_p;
+  std::optional<int64_t> top_k;
+  std::optional<float> top_p;
+  std::optional<int64_t> seed;
+  std::optional<int64_t> n;
+
+  std::optional<int64_t> max_tokens;
+  int64_t min_tokens = 0;
+  std::vector<std::string> stop;
+  std::vector<int64_t> stop_token_ids;
+  bool include_stop_str_in_output = false;
+  bool ignore_eos = false;
+
+  std::optional<int64_t> logprobs;
+  std::optional<int64_t> prompt_logprobs;
+  bool want_text = true;
+  bool want_token_ids = true;
+  bool skip_special_tokens = true;
+
+  std::string cache_salt;
+  int64_t priority = 0;
+  absl::Time deadline = absl::InfiniteFuture();
+};
+
+}  // namespace quire

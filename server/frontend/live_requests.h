@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "server/frontend/output_sink.h"
+#include "server/frontend/request_stream.h"
+
+namespace quire {
+
+// One request between Generate and the engine's last word about it.
+struct LiveRequest {
+  uint64_t handle = 0;
+  std::string request_id;
+  std::shared_ptr<OutputSink> sink;
+  absl::Time arrival;
+  // Made by the tokenizer thread before the engine hears of the request; the detokenizer's own from then on.
+  std::unique_ptr<RequestStream> stream;
+  bool sink_ended = false;  // of whoever owns `stream`
+
+  // Guarded by LiveRequests' mutex.
+  EndCause cause = EndCause::kNone;
+  bool submitted = false;
+};
+
+// All live requests, by handle and by the client's id. Any thread.
+class LiveRequests {
+ public:
+  // kAlreadyExists if the id is live and still read by someone.
+  absl::Status Add(const std::shared_ptr<LiveRequest>& live);
+  // Null if unknown.
+  std::shared_ptr<LiveRequest> Find(uint64_t handle) const;
+  // Handles of those ids that are live.
+  std::vector<uint64_t> FindIds(absl::Span<const std::string> request_ids) const;
+  std::vector<uint64_t> Handles() const;
+
+  // Notes why the request shall end (the first cause stays). True if the engine has it and must be told. A cause of
+  // kClientGone frees the id.
+  bool End(uint64_t handle, EndCause cause);
+  // The engine has the request now. True if it was ended meanwhile: the engine must be told.
+  bool MarkSubmitted(LiveRequest& live);
+  EndCause CauseOf(const LiveRequest& live) const;
+
+  // The id may be used again; the handle stays.
+  void ReleaseId(const LiveRequest& live);
+  void Remove(const LiveRequest& live);
+
+  int64_t size() const;
+  // Blocks until empty or until `deadline`; true if empty.
+  bool WaitEmpty(absl::Time deadline) const;
+
+ private:
+  void ReleaseIdLocked(const LiveRequest& live) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  mutable absl::Mutex mutex_;
+  absl::flat_hash_map<uint64_t, std::shared_ptr<LiveRequest>> by_handle_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, uint64_t> by_id_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace quire

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/engine.h"
+
+namespace quire {
+
+// Log-probabilities at one position. An empty one (rank 0) stands for the first prompt token, which has none.
+struct PositionLogprobs {
+  float logprob = 0;              // of the chosen (or the prompt's own) token
+  int32_t rank = 0;               // its 1-based rank
+  std::vector<TokenLogprob> top;  // best first
+};
+
+struct PromptInfo {
+  int32_t prompt_tokens = 0;
+  int64_t seed = 0;
+  std::vector<PositionLogprobs> logprobs;  // the next positions of the prompt, in order
+};
+
+// Why a sequence ended.
+struct Finish {
+  enum class Stop { kNone, kEos, kStopToken, kStopString };
+  FinishReason reason = FinishReason::kNone;  // kStop, kLength or kAborted
+  Stop stop = Stop::kNone;                    // with kStop
+  int32_t token_id = -1;                      // with kEos and kStopToken
+  std::string stop_string;                    // with kStopString
+};
+
+// What is new of one sequence.
+struct SequenceDelta {
+  int32_t index = 0;
+  std::string text;                        // valid UTF-8, never ends inside a character
+  std::vector<int32_t> token_ids;          // empty if not asked for
+  std::vector<PositionLogprobs> logprobs;  // one per new token, if asked for
+  std::optional<Finish> finish;            // on the last delta of the sequence
+};
+
+struct Usage {
+  int32_t prompt_tokens = 0;
+  int32_t cached_tokens = 0;
+  int32_t completion_tokens = 0;  // over all sequences
+};
+
+// Durations of a request by phase; zero for phases it never reached.
+struct Timings {
+  absl::Duration queue, prefill, decode, total;
+  int32_t preemptions = 0;
+  int64_t first_step = 0, last_step = 0;
+};
+
+// What is new of one request. The first one carries `prompt` (further ones where its log-probabilities come in parts);
+// the last one carries `usage` and `timings`.
+struct OutputDelta {
+  std::optional<PromptInfo> prompt;
+  std::vector<SequenceDelta> sequences;
+  std::optional<Usage> usage;
+  Timings timings;  // with usage
+
+  bool is_last() const { return usage.has_value(); }
+};
+
+// Where a request's output goes. Called by one thread at a time, never by the engine's; must not block. The request
+// ends with exactly one call: a Write whose delta is_last(), or a Fail.
+class OutputSink {
+ public:
+  virtual ~OutputSink() = default;
+  virtual void Write(OutputDelta delta) = 0;
+  virtual void Fail(const absl::Status& status) = 0;
+  // True once nobody reads any more: the request's id may then be used again. Any thread.
+  virtual bool IsGone() const { return false; }
+};
+
+}  // namespace quire

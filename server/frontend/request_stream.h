@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "model/sampling_params.h"
+#include "model/tokenizer/incremental_decoder.h"
+#include "model/tokenizer/tokenizer.h"
+#include "scheduler/engine.h"
+#include "server/frontend/output_sink.h"
+#include "server/frontend/stop_checker.h"
+
+namespace quire {
+
+// Why a request shall end before its time.
+enum class EndCause : uint8_t { kNone, kClientGone, kAbort, kShutdown };
+
+// What RequestStream needs to know of a request.
+struct StreamOptions {
+  SamplingParams params;
+  bool want_text = true;
+  bool want_token_ids = true;
+  int32_t prompt_tokens = 0;
+  absl::Time arrival;
+  // Stop strings that are the spelling of a hidden special token: (its id, index in params.stop_strings). Such text
+  // never appears, so the id stands for it; the engine has these ids among its stop ids.
+  std::vector<std::pair<int32_t, int32_t>> hidden_stops;
+};
+
+// Turns the engine's events about one request into what its client reads: text without half characters, cut at stop
+// strings, with tokens and log-probabilities aligned. No threads, no clocks. Not thread-safe.
+class RequestStream {
+ public:
+  // The tokenizer must outlive the stream.
+  RequestStream(const Tokenizer& tokenizer, StreamOptions options);
+
+  void AddPromptScore(const PromptScoreOutput& score, absl::Span<const TokenLogprob> logprobs);
+
+  // `cause` says what an event kAborted means. True if a stop string was found and the engine still runs the sequence:
+  // it must be told.
+  bool AddOutput(const SequenceOutput& output, absl::Span<const TokenLogprob> logprobs, EndCause cause);
+
+  // Ends all sequences that still run with kAborted, for a request that the engine never got.
+  void AbortAll(absl::Time now);
+
+  // What came since the last call; nullopt if nothing. With the last sequence's end it carries usage and timings.
+  std::optional<OutputDelta> Take();
+
+  // Not OK once the request has failed; what Take gives after that is of no use.
+  const absl::Status& error() const { return error_; }
+  // Every sequence has ended for the client (the engine may not know yet).
+  bool all_finished() const { return num_finished_ == static_cast<int32_t>(sequences_.size()); }
+
+  const Usage& usage() const { return usage_; }
+  Timings timings() const;
+  FinishReason first_finish_reason() const { return sequences_[0].reason; }
+
+ private:
+  struct Sequence {
+    IncrementalDecoder decoder;
+    StopChecker checker;
+    FinishReason reason = FinishReason::kNone;
+    SequenceDelta delta;
+    bool has_news = false;
+  };
+
+  void AddToken(const SequenceOutput& output, absl::Span<const TokenLogprob> logprobs, Sequence& sequence);
+  std::optional<int32_t> AddText(const SequenceOutput& output, Sequence& sequence);
+  void EndSequence(Sequence& sequence, Finish finish);
+  Finish FinishOf(const SequenceOutput& output) const;
+  void NoteProgress(const SequenceOutput& output);
+
+  const Tokenizer* tokenizer_;
+  const StreamOptions options_;
+  const StopStrings stops_;
+  const bool decode_text_;
+  std::vector<Sequence> sequences_;
+  int32_t num_finished_ = 0;
+  bool prompt_sent_ = false;
+  bool last_taken_ = false;
+  std::vector<PositionLogprobs> prompt_logprobs_;  // not yet taken
+  int32_t num_prompt_scores_ = 0;
+  Usage usage_;
+  absl::Status error_;
+
+  absl::Time scheduled_ = absl::InfinitePast(), first_token_ = absl::InfinitePast(), latest_;
+  int32_t preemptions_ = 0;
+  int64_t first_step_ = 0, last_step_ = 0;
+};
+
+}  // namespace quire

@@ -1,0 +1,214 @@
+#include "server/frontend/validator.h"
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/base/status_macros.h"
+#include "server/frontend/errors.h"
+
+namespace quire {
+namespace {
+
+constexpr int64_t kMaxRequestIdBytes = 256, kMaxSaltBytes = 256, kMaxStopBytes = 1024;
+constexpr int64_t kMaxStops = 16, kMaxStopIds = 64, kMaxSequences = 64, kMaxPriority = 1000;
+
+absl::Status CheckInt(const std::string& field, int64_t value, int64_t min, int64_t max) {
+  if (value >= min && value <= max) return absl::OkStatus();
+  return InvalidField(field, absl::StrCat(value, " is out of range; must be in [", min, ", ", max, "]"));
+}
+
+absl::Status CheckBytes(const std::string& field, const std::string& text, int64_t max) {
+  if (static_cast<int64_t>(text.size()) > max)
+    return InvalidField(field, absl::StrCat(text.size(), " bytes are too long; at most ", max));
+  if (!IsValidUtf8(text)) return InvalidField(field, "not valid UTF-8");
+  return absl::OkStatus();
+}
+
+// `lowest_open`: 0 itself is refused.
+absl::Status CheckUnit(const std::string& field, float value, bool lowest_open) {
+  const bool ok = lowest_open ? value > 0 : value >= 0;  // false for NaN
+  if (ok && value <= 1) return absl::OkStatus();
+  return InvalidField(field, absl::StrCat(value, " is out of range; must be in ", lowest_open ? "(" : "[", "0, 1]"));
+}
+
+}  // namespace
+
+bool IsValidUtf8(std::string_view text) {
+  const auto* p = reinterpret_cast<const unsigned char*>(text.data());
+  const auto* end = p + text.size();
+  while (p < end) {
+    const unsigned char lead = *p++;
+    if (lead < 0x80) continue;
+    if (lead < 0xC2 || lead > 0xF4) return false;
+    const int extra = lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3;
+    if (end - p < extra) return false;
+    // Only the second byte has ranges of its own: they keep out overlong forms, surrogates and what is past U+10FFFF.
+    const unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+    const unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+    if (p[0] < low || p[0] > high) return false;
+    for (int i = 1; i < extra; ++i) {
+      if ((p[i] & 0xC0) != 0x80) return false;
+    }
+    p += extra;
+  }
+  return true;
+}
+
+Validator::Validator(RequestLimits limits) : limits_(std::move(limits)) {}
+
+absl::StatusOr<ValidatedRequest> Validator::Validate(GenerateRequest request) const {
+  ValidatedRequest out;
+  QUIRE_RETURN_IF_ERROR(CheckBytes("request_id", request.request_id, kMaxRequestIdBytes));
+  QUIRE_RETURN_IF_ERROR(CheckModel(request.model));
+  QUIRE_RETURN_IF_ERROR(CheckBytes("cache.salt", request.cache_salt, kMaxSaltBytes));
+  QUIRE_RETURN_IF_ERROR(CheckInt("priority", request.priority, -kMaxPriority, kMaxPriority));
+  QUIRE_RETURN_IF_ERROR(CheckSampling(request, &out));
+  QUIRE_RETURN_IF_ERROR(CheckStopping(request, &out));
+  QUIRE_RETURN_IF_ERROR(CheckOutput(request, &out));
+  QUIRE_RETURN_IF_ERROR(CheckPrompt(&request, &out));
+  out.request_id = std::move(request.request_id);
+  out.cache_salt = std::move(request.cache_salt);
+  out.priority = static_cast<int32_t>(request.priority);
+  out.deadline = request.deadline;
+  return out;
+}
+
+absl::Status Validator::CheckModel(const std::string& model) const {
+  if (model.empty()) return absl::OkStatus();
+  for (const std::string& name : limits_.served_model_names) {
+    if (model == name) return absl::OkStatus();
+  }
+  // The name goes into a status message, which must be text.
+  return absl::NotFoundError(
+      absl::StrCat("model: '", IsValidUtf8(model) ? model.substr(0, 256) : "?",
+                   "' is not served; served: ", absl::StrJoin(limits_.served_model_names, ", ")));
+}
+
+absl::Status Validator::CheckSampling(const GenerateRequest& in, ValidatedRequest* out) const {
+  SamplingParams& params = out->params;
+  params.temperature = in.temperature.value_or(limits_.default_temperature.value_or(1.0f));
+  if (!(params.temperature >= 0 && std::isfinite(params.temperature)))
+    return InvalidField("sampling.temperature",
+                        absl::StrCat(params.temperature, " is out of range; must be finite and at least 0"));
+  params.min_p = in.min_p.value_or(limits_.default_min_p.value_or(0.0f));
+  QUIRE_RETURN_IF_ERROR(CheckUnit("sampling.min_p", params.min_p, /*lowest_open=*/false));
+  params.top_p = in.top_p.value_or(limits_.default_top_p.value_or(1.0f));
+  QUIRE_RETURN_IF_ERROR(CheckUnit("sampling.top_p", params.top_p, /*lowest_open=*/true));
+
+  const int64_t top_k = in.top_k.value_or(limits_.default_top_k.value_or(0));
+  QUIRE_RETURN_IF_ERROR(CheckInt("sampling.top_k", top_k, 0, std::numeric_limits<uint32_t>::max()));
+  params.top_k = static_cast<int32_t>(std::min<int64_t>(top_k, limits_.vocab_size));
+
+  const int64_t n = in.n.value_or(1);
+  QUIRE_RETURN_IF_ERROR(CheckInt("sampling.n", n, 1, kMaxSequences));
+  params.n = static_cast<int32_t>(n);
+  out->has_seed = in.seed.has_value();
+  params.seed = static_cast<uint64_t>(in.seed.value_or(0));
+  return absl::OkStatus();
+}
+
+absl::Status Validator::CheckStopping(const GenerateRequest& in, ValidatedRequest* out) const {
+  SamplingParams& params = out->params;
+  out->has_max_tokens = in.max_tokens.has_value();
+  if (out->has_max_tokens) {
+    QUIRE_RETURN_IF_ERROR(CheckInt("stopping.max_tokens", *in.max_tokens, 1, limits_.max_model_len - 1));
+    params.max_tokens = static_cast<int32_t>(*in.max_tokens);
+  }
+  const int64_t most = out->has_max_tokens ? params.max_tokens : limits_.max_model_len - 1;
+  if (in.min_tokens < 0 || in.min_tokens > most)
+    return InvalidField("stopping.min_tokens",
+                        absl::StrCat(in.min_tokens, " is out of range; must be in [0, max_tokens = ", most, "]"));
+  params.min_tokens = static_cast<int32_t>(in.min_tokens);
+
+  if (static_cast<int64_t>(in.stop.size()) > kMaxStops)
+    return InvalidField("stopping.stop",
+                        absl::StrCat(in.stop.size(), " stop strings are too many; at most ", kMaxStops));
+  for (size_t i = 0; i < in.stop.size(); ++i) {
+    const std::string field = absl::StrCat("stopping.stop[", i, "]");
+    if (in.stop[i].empty()) return InvalidField(field, "is empty; must have 1 to 1024 bytes");
+    QUIRE_RETURN_IF_ERROR(CheckBytes(field, in.stop[i], kMaxStopBytes));
+  }
+  params.stop_strings = in.stop;
+
+  if (static_cast<int64_t>(in.stop_token_ids.size()) > kMaxStopIds)
+    return InvalidField("stopping.stop_token_ids",
+                        absl::StrCat(in.stop_token_ids.size(), " ids are too many; at most ", kMaxStopIds));
+  for (size_t i = 0; i < in.stop_token_ids.size(); ++i) {
+    QUIRE_RETURN_IF_ERROR(
+        CheckInt(absl::StrCat("stopping.stop_token_ids[", i, "]"), in.stop_token_ids[i], 0, limits_.vocab_size - 1));
+    params.stop_token_ids.push_back(static_cast<int32_t>(in.stop_token_ids[i]));
+  }
+  params.include_stop_str_in_output = in.include_stop_str_in_output;
+  params.ignore_eos = in.ignore_eos;
+  return absl::OkStatus();
+}
+
+absl::Status Validator::CheckOutput(const GenerateRequest& in, ValidatedRequest* out) const {
+  const bool whole_vocabulary = limits_.max_logprobs < 0;
+  const int64_t min = whole_vocabulary ? -1 : 0;
+  const int64_t max = whole_vocabulary ? limits_.vocab_size : limits_.max_logprobs;
+  if (in.logprobs) {
+    QUIRE_RETURN_IF_ERROR(CheckInt("output.logprobs", *in.logprobs, min, max));
+    out->params.logprobs = static_cast<int32_t>(*in.logprobs);
+  }
+  if (in.prompt_logprobs) {
+    QUIRE_RETURN_IF_ERROR(CheckInt("output.prompt_logprobs", *in.prompt_logprobs, min, max));
+    out->params.prompt_logprobs = static_cast<int32_t>(*in.prompt_logprobs);
+  }
+  out->params.skip_special_tokens = in.skip_special_tokens;
+  out->want_text = in.want_text;
+  out->want_token_ids = in.want_token_ids;
+  return absl::OkStatus();
+}
+
+absl::Status Validator::CheckPrompt(GenerateRequest* in, ValidatedRequest* out) const {
+  out->add_special_tokens = in->add_special_tokens;
+  if (auto* text = std::get_if<std::string>(&in->prompt)) {
+    if (!IsValidUtf8(*text)) return InvalidField("text", "not valid UTF-8");
+    out->prompt = std::move(*text);
+    return absl::OkStatus();
+  }
+  const auto* given = std::get_if<std::vector<int64_t>>(&in->prompt);
+  if (given == nullptr) return InvalidField("prompt", "is missing; give text or token_ids");
+  std::vector<int32_t> ids;
+  ids.reserve(given->size());
+  for (size_t i = 0; i < given->size(); ++i) {
+    QUIRE_RETURN_IF_ERROR(CheckInt(absl::StrCat("token_ids.ids[", i, "]"), (*given)[i], 0, limits_.vocab_size - 1));
+    ids.push_back(static_cast<int32_t>((*given)[i]));
+  }
+  SamplingParams params = out->params;
+  QUIRE_RETURN_IF_ERROR(FitPrompt(ids, out->has_max_tokens, &params));
+  out->prompt = std::move(ids);
+  return absl::OkStatus();
+}
+
+absl::Status Validator::FitPrompt(absl::Span<const int32_t> prompt_ids, bool has_max_tokens,
+                                  SamplingParams* params) const {
+  const auto length = static_cast<int64_t>(prompt_ids.size());
+  if (length == 0) return InvalidField("prompt", "has 0 tokens; must have at least 1");
+  if (length >= limits_.max_model_len)
+    return InvalidField("prompt", absl::StrCat("has ", length, " tokens; max_model_len is ", limits_.max_model_len,
+                                               ", which leaves at most ", limits_.max_model_len - 1,
+                                               " for a prompt with one output token"));
+  for (int64_t i = 0; i < length; ++i) {
+    if (prompt_ids[i] < 0 || prompt_ids[i] >= limits_.vocab_size)
+      return InvalidField("prompt", absl::StrCat("token ", i, " has id ", prompt_ids[i],
+                                                 "; the model's vocabulary has ", limits_.vocab_size, " ids"));
+  }
+  const int64_t room = limits_.max_model_len - length;
+  if (has_max_tokens && params->max_tokens > room)
+    return InvalidField("stopping.max_tokens",
+                        absl::StrCat(params->max_tokens, " is too many: the prompt has ", length,
+                                     " tokens and max_model_len is ", limits_.max_model_len, ", which leaves ", room));
+  if (!has_max_tokens) params->max_tokens = static_cast<int32_t>(room);
+  if (params->min_tokens > params->max_tokens)
+    return InvalidField(
+        "stopping.min_tokens",
+        absl::StrCat(params->min_tokens, " is out of range; must be in [0, max_tokens = ", params->max_tokens, "]"));
+  return absl::OkStatus();
+}
+
+}  // namespace quire

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "model/sampling_params.h"
+#include "server/frontend/generate_request.h"
+
+namespace quire {
+
+// What bounds a request; constant for the life of the process.
+struct RequestLimits {
+  std::vector<std::string> served_model_names;  // at least one
+  int32_t vocab_size = 0;                       // of the model, not of the tokenizer
+  int32_t max_model_len = 0;                    // prompt + output tokens
+  int32_t max_logprobs = 20;                    // -1: up to the whole vocabulary
+  // The model's sampling defaults, already checked to be in range; unset: the built-in ones.
+  std::optional<float> default_temperature, default_min_p, default_top_p;
+  std::optional<int32_t> default_top_k;
+};
+
+// A request whose every field is in range; only the Validator makes one. What depends on the length of a text prompt
+// is checked by Validator::FitPrompt once that is known.
+class ValidatedRequest {
+ public:
+  std::string request_id;                                  // may still be empty
+  std::variant<std::string, std::vector<int32_t>> prompt;  // text (valid UTF-8) or ids (in the vocabulary)
+  bool add_special_tokens = true;
+  SamplingParams params;  // max_tokens is meaningful only with has_max_tokens, seed only with has_seed
+  bool has_max_tokens = false;
+  bool has_seed = false;
+  bool want_text = true;
+  bool want_token_ids = true;
+  std::string cache_salt;
+  int32_t priority = 0;
+  absl::Time deadline;
+
+ private:
+  friend class Validator;
+  ValidatedRequest() = default;
+};
+
+// Checks requests against the ranges of proto/quire/v1/generation.proto. Immutable, any thread. Errors are
+// kInvalidArgument by InvalidField, naming field, value and limit; kNotFound for a model that is not served.
+class Validator {
+ public:
+  explicit Validator(RequestLimits limits);
+
+  const RequestLimits& limits() const { return limits_; }
+
+  absl::StatusOr<ValidatedRequest> Validate(GenerateRequest request) const;
+
+  // Checks the ids of the prompt against vocabulary and context length, and sets params->max_tokens: to what fits
+  // behind the prompt if the client gave none.
+  absl::Status FitPrompt(absl::Span<const int32_t> prompt_ids, bool has_max_tokens, SamplingParams* params) const;
+
+ private:
+  absl::Status CheckModel(const std::string& model) const;
+  absl::Status CheckSampling(const GenerateRequest& in, ValidatedRequest* out) const;
+  absl::Status CheckStopping(const GenerateRequest& in, ValidatedRequest* out) const;
+  absl::Status CheckOutput(const GenerateRequest& in, ValidatedRequest* out) const;
+  absl::Status CheckPrompt(GenerateRequest* in, ValidatedRequest* out) const;
+
+  RequestLimits limits_;
+};
+
+// Whether `text` is UTF-8 as Unicode 15 table 3-7 has it: no surrogates, no overlong forms, nothing above U+10FFFF.
+bool IsValidUtf8(std::string_view text);
+
+}  // namespace quire
