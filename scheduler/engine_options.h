@@ -8,14 +8,9 @@
 #include "kernels/base/device.h"
 #include "kernels/base/dtype.h"
 #include "kernels/factory.h"
+#include "scheduler/scheduler_options.h"
 
 namespace quire {
-
-struct SchedulerOptions {
-  int32_t max_num_seqs = 256;             // sequences in one step, [1, 65536]
-  int32_t max_num_batched_tokens = 2048;  // tokens in one step, [1, 1048576]; may be below max_num_seqs
-  bool enable_prefix_caching = true;
-};
 
 // Everything an engine is made from; each value once, with unit, default and range. server/config fills it.
 struct EngineOptions {

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "block_manager/block.h"
+#include "block_manager/block_pool.h"
+#include "block_manager/prefix_cache.h"
+
+namespace quire {
+
+// The physical blocks of one sequence in order of position: logical block i holds tokens i * block_size onward.
+//
+// Each entry is one count of the block in the pool. Entries are only appended, by BlockManager, so what a step in
+// flight reads never moves; the table gives all of them back at once, tail first, so that eviction takes tails before
+// heads. Move-only. Must not outlive its pool. Owned and used by the engine thread.
+class BlockTable {
+ public:
+  explicit BlockTable(BlockPool* pool);
+  BlockTable(BlockTable&& other) noexcept;
+  BlockTable& operator=(BlockTable&& other) noexcept;
+  ~BlockTable();
+
+  int32_t size() const { return static_cast<int32_t>(blocks_.size()); }
+  bool empty() const { return blocks_.empty(); }
+  absl::Span<const BlockId> blocks() const { return blocks_; }
+
+  // How many leading blocks stand in the prefix cache, as this table's blocks or as equal ones of other tables.
+  int32_t num_published() const { return num_published_; }
+
+  // The index of a token's K and V in the cache: block * block_size + offset. `position` must lie in the table.
+  int32_t slot(int32_t position, int32_t block_size) const {
+    return static_cast<int32_t>(blocks_[position / block_size]) * block_size + position % block_size;
+  }
+
+  // Room for `num_blocks` entries, so that appending allocates nothing.
+  void ReserveCapacity(int32_t num_blocks) { blocks_.reserve(num_blocks); }
+
+  // Gives all blocks back, tail first. Keeps the capacity.
+  void Clear();
+
+ private:
+  friend class BlockManager;
+  friend class BlockPool;
+
+  void Register();
+  void Unregister();
+  void TakeFrom(BlockTable& other);
+
+  BlockPool* pool_;
+  BlockTable* prev_ = nullptr;
+  BlockTable* next_ = nullptr;
+  std::vector<BlockId> blocks_;
+  int32_t num_published_ = 0;
+  PrefixLink link_;  // the entry of block num_published_ - 1; the root's if there is none
+};
+
+}  // namespace quire

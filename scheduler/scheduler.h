@@ -1,0 +1,159 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "block_manager/block_manager.h"
+#include "model/step_result.h"
+#include "scheduler/request.h"
+#include "scheduler/schedule_plan.h"
+#include "scheduler/scheduler_options.h"
+#include "scheduler/sequence_group.h"
+#include "scheduler/step_outputs.h"
+
+namespace quire {
+
+// What the model sets.
+struct SequenceLimits {
+  int32_t max_model_len = 0;           // prompt + output tokens of a sequence, >= 2
+  std::vector<int32_t> eos_token_ids;  // end a sequence unless the request ignores them
+};
+
+struct SchedulerStats {
+  int64_t steps = 0;                                       // plans made
+  int32_t requests_running = 0, requests_waiting = 0;      // waiting: no sequence of it holds blocks
+  int64_t waiting_prompt_tokens = 0;                       // of waiting requests
+  int64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;  // counted once a request, at its first admission
+  int64_t preemptions = 0;
+  int64_t requests_finished = 0, requests_aborted = 0, requests_failed = 0;
+  int64_t prompt_tokens = 0;  // of requests admitted so far
+  int64_t generation_tokens = 0;
+};
+
+// Decides what each step computes. One rule covers prefill, chunked prefill, decode, prefix hits and resumption: what
+// is computed catches up with what is known, within the step's token budget.
+//
+//   Scheduler scheduler(options, limits, &blocks);
+//   scheduler.Add(request);
+//   while (scheduler.HasWork()) {
+//     scheduler.Schedule(now, &plan, outputs);
+//     if (!plan.empty()) scheduler.Commit(plan, Run(plan), now, outputs);
+//   }
+//
+// The policy is written down in scheduler/README.md. No clock, socket or device: time and results come in as
+// arguments, events go out as values, so that a run can be replayed.
+//
+// `outputs` everywhere: events are appended to it. Every request that Add took ends with exactly one event whose
+// request_finished is set.
+//
+// Not thread-safe: the engine thread owns it. At most one plan is in flight: between Schedule and Commit or FailStep of
+// a plan that is not empty, Add and the Abort functions may be called, and nothing else. A step in steady state (the
+// same sequences as before) allocates nothing.
+class Scheduler {
+ public:
+  // `blocks` outlives the scheduler.
+  Scheduler(const SchedulerOptions& options, SequenceLimits limits, BlockManager* blocks);
+  ~Scheduler();
+
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // Whether the request can ever be served: kInvalidArgument naming field, value and limit. Reads constants only, so it
+  // is safe from any thread.
+  absl::Status CheckRequest(const EngineRequest& request) const;
+
+  // Takes a request into the queue. As CheckRequest; kAlreadyExists if its handle lives.
+  absl::Status Add(EngineRequest request);
+
+  // Ends a request, or one sequence of it: the final events (kAborted) are given at once, no further plan contains it,
+  // and its blocks are released when the plan in flight is done. Unknown or finished ones are ignored.
+  void Abort(uint64_t handle, absl::Time now, StepOutputs* outputs);
+  void AbortSequence(uint64_t handle, int32_t sequence_index, absl::Time now, StepOutputs* outputs);
+
+  // Ends requests whose deadline has come (kDeadlineExceeded), then fills *plan with the next step. An empty plan must
+  // not be committed. If there is work and yet nothing can run, the first request in rank fails with
+  // kResourceExhausted, so repeated calls always end.
+  void Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* outputs);
+
+  // The plan in flight has run: appends tokens, publishes full blocks, forks, finishes, gives events.
+  // result.samples and result.scores answer plan.samples and plan.scores one by one.
+  void Commit(const SchedulePlan& plan, const StepResult& result, absl::Time now, StepOutputs* outputs);
+
+  // The plan in flight failed as a whole: the requests in it end with kError and `status`, and no other.
+  void FailStep(const SchedulePlan& plan, const absl::Status& status, absl::Time now, StepOutputs* outputs);
+
+  bool HasWork() const { return !groups_.empty(); }
+  const SchedulerStats& stats();
+
+  // kInternal naming the first broken invariant of scheduler and block manager. O(everything).
+  absl::Status CheckInvariants() const;
+
+ private:
+  struct Before {
+    bool operator()(const Sequence* a, const Sequence* b) const;
+  };
+
+  // --- scheduler.cc: life of requests
+  SequenceGroup* Find(uint64_t handle);
+  bool InFlight(const Sequence& sequence) const;
+  void StopScheduling(Sequence* sequence);
+  void ReleaseBlocks(Sequence* sequence);
+  void FinishSequence(Sequence* sequence, SequenceOutput event, StepOutputs* outputs);
+  void FailGroup(SequenceGroup* group, FinishReason reason, const absl::Status& status, absl::Time now,
+                 StepOutputs* outputs);
+  void PromoteLeader(SequenceGroup* group);
+  void DestroyFinishedGroups();
+  void DropExpired(absl::Time now, StepOutputs* outputs);
+
+  // --- schedule.cc: making a plan
+  void EmitForkedCopies(SchedulePlan* plan);
+  void PlanRunning();
+  void PlanPrefills();
+  void Admit();
+  void PlanLeftover();
+  void FillPlan(absl::Time now, SchedulePlan* plan);
+  void AddRows(Sequence* sequence, ScheduledSequence* entry, SchedulePlan* plan);
+  bool MakeRoom(Sequence* sequence);
+  Sequence* PickVictim(const Sequence* requester) const;
+  void Preempt(Sequence* sequence);
+  bool TryAdmit(Sequence* sequence);
+  void Start(Sequence* sequence);
+  int32_t PrefillShare(const Sequence& sequence, bool others_want) const;
+
+  // --- commit.cc: what a step gave
+  void CommitSequence(const ScheduledSequence& entry, const StepResult& result, absl::Time now, StepOutputs* outputs);
+  bool CommitScores(const ScheduledSequence& entry, const StepResult& result, absl::Time now, StepOutputs* outputs);
+  void CommitToken(Sequence* sequence, const SampledToken& token, const StepResult& result, absl::Time now,
+                   StepOutputs* outputs);
+  void ForkSiblings(Sequence* leader);
+  void EndStep();
+
+  const SchedulerOptions options_;
+  const SequenceLimits limits_;
+  BlockManager* const blocks_;
+
+  absl::flat_hash_map<uint64_t, std::unique_ptr<SequenceGroup>> groups_;
+  std::vector<std::unique_ptr<SequenceGroup>> finished_groups_;  // until the plan in flight is done with them
+  std::vector<Sequence*> running_;
+  std::set<Sequence*, Before> waiting_;
+  std::vector<Sequence*> forked_;  // with a copy to be done, in order of the forks
+
+  std::vector<Sequence*> order_;     // scratch of Schedule
+  std::vector<Sequence*> prefills_;  // scratch of Schedule
+  int32_t budget_ = 0;               // tokens left in the plan being made
+  bool preempted_ = false;           // some sequence was, while making this plan
+
+  bool in_flight_ = false;
+  int64_t step_ = 0;
+  uint64_t num_arrivals_ = 0;
+  absl::Time next_deadline_ = absl::InfiniteFuture();  // none is earlier
+  SchedulerStats stats_;
+};
+
+}  // namespace quire

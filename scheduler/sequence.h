@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "block_manager/block_manager.h"
+
+namespace quire {
+
+struct SequenceGroup;
+
+enum class SequenceState : uint8_t {
+  kBlocked,  // waits for another sequence of its request to compute the prompt
+  kWaiting,  // holds no blocks
+  kRunning,  // holds blocks and stands in plans
+  kFinished,
+};
+
+// One sequence of a request: what is known of it (tokens) and what is computed (num_computed of them have K and V in
+// the blocks of `table`). Plain state, changed by Scheduler alone; a batch builder reads it.
+struct Sequence {
+  Sequence(SequenceGroup* owner, int32_t sequence_index, BlockTable empty_table)
+      : group(owner), index(sequence_index), table(std::move(empty_table)) {}
+
+  int32_t num_tokens() const { return static_cast<int32_t>(tokens.size()); }
+  int32_t num_uncomputed() const { return num_tokens() - num_computed; }
+
+  SequenceGroup* group;
+  int32_t index;  // 0 .. n - 1
+  SequenceState state = SequenceState::kBlocked;
+  std::vector<int32_t> tokens;  // prompt, then output; empty until the sequence is first admitted
+  int32_t num_computed = 0;
+  BlockTable table;
+  PrefixKeys keys;                       // of leading full blocks: at least those of the prompt
+  std::optional<BlockCopy> forked_copy;  // contents that the table's last block still lacks
+  int64_t last_step = 0;                 // step number of the latest plan that holds it; 0: none
+  int32_t planned_tokens = 0;            // in the plan being made
+};
+
+}  // namespace quire

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "scheduler/request.h"
+#include "scheduler/sequence.h"
+
+namespace quire {
+
+// One request: 1 .. n sequences that share a prompt. Plain state, changed by Scheduler alone.
+struct SequenceGroup {
+  int32_t prompt_len() const { return static_cast<int32_t>(request.prompt_ids.size()); }
+
+  EngineRequest request;
+  int32_t max_len = 0;              // prompt + output tokens that a sequence may have
+  std::vector<Sequence> sequences;  // n of them; never moves
+  int32_t num_unfinished = 0;       // sequences
+  std::vector<int32_t> ending_ids;  // eos ids unless ignored, then stop ids; banned while below min_tokens
+  int32_t next_score_position = 0;  // first prompt position whose score is still to be delivered; none: prompt_len
+  bool admitted = false;            // some sequence was, once
+  bool aborted = false, failed = false;
+
+  // The one order of the scheduler: a lower rank goes first. Static, so that nothing waits for ever: one priority level
+  // counts as much as arriving kStepsPerPriority steps later.
+  int64_t virtual_step = 0;
+  uint64_t arrival_number = 0;
+
+  // For SequenceOutput.
+  int32_t cached_tokens = 0;
+  int32_t num_preemptions = 0;
+  int64_t first_step = 0, last_step = 0;
+  absl::Time scheduled_time = absl::InfinitePast();
+  absl::Time first_token_time = absl::InfinitePast();
+};
+
+}  // namespace quire
