@@ -1,0 +1,196 @@
+#include "server/cli/app.h"
+
+#include <algorithm>
+#include <functional>
+#include <ostream>
+
+#include "CLI/CLI.hpp"
+#include "server/cli/commands.h"
+#include "server/cli/options.h"
+
+namespace quire::cli {
+namespace {
+
+// All options of all subcommands; CLI11 writes into it while parsing.
+struct AllOptions {
+  GenerateOptions generate;
+  StatsOptions stats;
+  HealthOptions health;
+  ModelsOptions models;
+  TokenizeOptions tokenize;
+  DetokenizeOptions detokenize;
+  AbortOptions abort;
+  TokenizerOptions tokenizer;
+  InspectOptions inspect;
+  BenchOptions bench;
+  double timeout_seconds = 0;
+  double connect_timeout_seconds = 5;
+};
+
+// What the parsed subcommand will run.
+using Command = std::function<int(Session&)>;
+
+constexpr char kJsonHelp[] = "JSON, one object a line";
+const auto kPositive = CLI::PositiveNumber;
+
+void AddGenerate(CLI::App& app, GenerateOptions& options, Command& command) {
+  CLI::App* sub = app.add_subcommand("generate", "Generate text from a prompt and stream it");
+  CLI::Option* prompt = sub->add_option("prompt", options.prompt, "Prompt text; - reads standard input");
+  sub->add_option("--ids", options.ids, "Prompt as token ids, 1,2,3")->delimiter(',')->excludes(prompt);
+  sub->add_option("--model", options.model, "A served model name; the only one if unset");
+  sub->add_option("--request-id", options.request_id, "Names the request in logs, abort and errors");
+  sub->add_option("-n", options.n, "Sequences");
+  sub->add_option("--max-tokens", options.max_tokens, "Tokens to generate at most; up to the context if unset");
+  sub->add_option("--temperature", options.temperature, "0 is greedy; the model's default if unset");
+  sub->add_option("--min-p", options.min_p, "Drop tokens below this share of the best one's probability");
+  sub->add_option("--top-k", options.top_k, "Keep the best K tokens; 0: all");
+  sub->add_option("--top-p", options.top_p, "Keep the best tokens up to this probability");
+  sub->add_option("--seed", options.seed, "Makes the answer repeatable; a fresh one if unset");
+  sub->add_option("--stop", options.stop, "Text that ends a sequence; may be repeated")->allow_extra_args(false);
+  sub->add_option("--stop-token-id", options.stop_token_ids, "Token that ends a sequence; may be repeated")
+      ->delimiter(',');
+  sub->add_flag("--include-stop", options.include_stop, "Keep the stop text in the output");
+  sub->add_option("--min-tokens", options.min_tokens, "No stop of any kind before");
+  sub->add_flag("--ignore-eos", options.ignore_eos, "The model's end token does not end a sequence");
+  sub->add_option("--logprobs", options.logprobs, "Best K tokens at each output position; -1: all");
+  sub->add_option("--prompt-logprobs", options.prompt_logprobs, "The same at each prompt position");
+  sub->add_flag("--keep-special-tokens", options.keep_special_tokens, "Show special tokens in the text");
+  sub->add_flag("--no-special-tokens", options.no_special_tokens, "Do not add bos to a text prompt");
+  sub->add_option("--salt", options.salt, "Share cached prefixes only with requests of the same salt");
+  sub->add_option("--priority", options.priority, "Lower runs first, -1000 to 1000");
+  sub->add_flag("--no-stream", options.no_stream, "One answer at the end");
+  sub->add_flag("--json", options.json, "One JSON object a message, a last one with usage and timings");
+  sub->callback([&] {
+    if (!options.prompt && options.ids.empty()) throw CLI::RequiredError("PROMPT or --ids");
+    command = [&](Session& session) { return RunGenerate(options, session); };
+  });
+}
+
+void AddBench(CLI::App& app, BenchOptions& options, Command& command) {
+  CLI::App* sub = app.add_subcommand("bench", "Measure the server in a closed loop");
+  sub->add_option("--concurrency", options.concurrency, "Requests kept running; several are measured in turn: 1,8,32")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  sub->add_option("--num-requests", options.num_requests, "Requests of each measurement")
+      ->check(CLI::Range(1, 10000000))
+      ->capture_default_str();
+  sub->add_option("--dataset", options.dataset, "Where prompts and lengths come from")
+      ->check(CLI::IsMember({"random", "prefix-repetition", "sharegpt-like", "alpaca-like"}))
+      ->capture_default_str();
+  sub->add_option("--input-len", options.input_len,
+                  "Prompt tokens behind the prefix (random 128, prefix-repetition 256)");
+  sub->add_option("--output-len", options.output_len, "Tokens to generate (random 64, prefix-repetition 128)");
+  sub->add_option("--shared-prefix-len", options.shared_prefix_len,
+                  "Tokens that prompts share (random 0, prefix-repetition 256)");
+  sub->add_option("--seed", options.seed, "Of prompts and sampling")->capture_default_str();
+  sub->add_option("--temperature", options.temperature, "0 is greedy")->capture_default_str();
+  sub->add_flag("--ignore-eos,!--no-ignore-eos", options.ignore_eos, "Generate to the full length (default on)");
+  sub->add_option("--warmup", options.warmup, "Requests before each measurement, not counted")
+      ->check(CLI::Range(0, 1000000))
+      ->capture_default_str();
+  sub->add_option("--json", options.json_path, "File for results, one JSON object a measurement; -: standard output");
+  sub->callback([&] { command = [&](Session& session) { return RunBench(options, session); }; });
+}
+
+void AddServing(CLI::App& app, AllOptions& options, Command& command) {
+  CLI::App* stats = app.add_subcommand("stats", "Queue, KV blocks, prefix cache and where the time of a step goes");
+  stats->add_flag("--watch", options.stats.watch, "A line each interval until interrupted");
+  stats->add_option("--interval", options.stats.interval_seconds, "Seconds between lines")
+      ->check(kPositive)
+      ->capture_default_str();
+  stats->add_option("--count", options.stats.count, "Lines of --watch; 0: no end")->check(CLI::NonNegativeNumber);
+  stats->add_flag("--json", options.stats.json, kJsonHelp);
+  stats->callback([&] { command = [&](Session& session) { return RunStats(options.stats, session); }; });
+
+  CLI::App* health = app.add_subcommand("health", "Exit 0: serving, 1: not serving, 69: no connection");
+  health->add_option("--service", options.health.service, "Full service name; the whole process if unset");
+  health->add_flag("--json", options.health.json, kJsonHelp);
+  health->callback([&] { command = [&](Session& session) { return RunHealth(options.health, session); }; });
+
+  CLI::App* models = app.add_subcommand("models", "What is served");
+  models->add_flag("--json", options.models.json, kJsonHelp);
+  models->callback([&] { command = [&](Session& session) { return RunModels(options.models, session); }; });
+
+  CLI::App* tokenize = app.add_subcommand("tokenize", "Text to token ids, by the server's tokenizer");
+  tokenize->add_option("text", options.tokenize.text, "Text; - reads standard input")->required();
+  tokenize->add_flag("--no-special-tokens", options.tokenize.no_special_tokens, "Do not add bos");
+  tokenize->add_flag("--json", options.tokenize.json, kJsonHelp);
+  tokenize->callback([&] { command = [&](Session& session) { return RunTokenize(options.tokenize, session); }; });
+
+  CLI::App* detokenize = app.add_subcommand("detokenize", "Token ids to text, by the server's tokenizer");
+  detokenize->add_option("ids", options.detokenize.ids, "Ids: 1,2,3 or 1 2 3")->delimiter(',')->required();
+  detokenize->add_flag("--keep-special-tokens", options.detokenize.keep_special_tokens, "Show special tokens");
+  detokenize->add_flag("--json", options.detokenize.json, kJsonHelp);
+  detokenize->callback([&] { command = [&](Session& session) { return RunDetokenize(options.detokenize, session); }; });
+
+  CLI::App* abort = app.add_subcommand("abort", "End running requests");
+  abort->add_option("request-id", options.abort.request_ids, "Request ids")->required();
+  abort->callback([&] { command = [&](Session& session) { return RunAbort(options.abort, session); }; });
+}
+
+void AddOffline(CLI::App& app, AllOptions& options, Command& command) {
+  CLI::App* tokenizer = app.add_subcommand("tokenizer", "Offline tokenizer, JSON lines in and out");
+  tokenizer->require_subcommand(1);
+  CLI::App* encode = tokenizer->add_subcommand("encode", R"({"text", "add_special_tokens"} -> {"ids"})");
+  CLI::App* decode = tokenizer->add_subcommand("decode", R"({"ids", "skip_special_tokens"} -> {"text"})");
+  for (CLI::App* sub : {encode, decode}) {
+    sub->add_option("--tokenizer", options.tokenizer.path, "tokenizer.json, its directory, or a .gguf file")
+        ->required();
+  }
+  encode->callback([&] { command = [&](Session& session) { return RunTokenizerEncode(options.tokenizer, session); }; });
+  decode->callback([&] { command = [&](Session& session) { return RunTokenizerDecode(options.tokenizer, session); }; });
+
+  CLI::App* inspect = app.add_subcommand("inspect", "Offline: what a model is and what it needs");
+  inspect->add_option("model", options.inspect.model, "A model directory or a .gguf file")->required();
+  inspect->add_option("--context", options.inspect.context, "Tokens of a sequence; the model's maximum if unset")
+      ->check(kPositive);
+  inspect->add_option("--memory", options.inspect.memory_bytes, "Memory for the KV cache: bytes, 512MiB, 4GiB")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->check(kPositive);
+  inspect->add_option("--kv-cache-dtype", options.inspect.kv_dtype, "f32, f16 or bf16")
+      ->check(CLI::IsMember({"f32", "f16", "bf16"}))
+      ->capture_default_str();
+  inspect->add_flag("--json", options.inspect.json, kJsonHelp);
+  inspect->callback([&] { command = [&](Session& session) { return RunInspect(options.inspect, session); }; });
+}
+
+absl::Duration SecondsOrForever(double seconds) {
+  return seconds > 0 ? absl::Seconds(seconds) : absl::InfiniteDuration();
+}
+
+}  // namespace
+
+int RunQuire(const std::vector<std::string>& args, Session& session) {
+  AllOptions options;
+  Command command;
+  CLI::App app("Client, load generator and offline tools of the Quire LLM server", "quire");
+  app.require_subcommand(1);
+  app.fallthrough();  // common options may follow the subcommand
+  app.set_version_flag("--version", "quire " QUIRE_VERSION);
+  app.add_option("--server", session.server, "HOST:PORT or unix:PATH of quired")
+      ->envname("QUIRE_SERVER")
+      ->capture_default_str();
+  app.add_option("--timeout", options.timeout_seconds, "Seconds for one call to the server; 0: no limit")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--connect-timeout", options.connect_timeout_seconds, "Seconds to wait for the connection")
+      ->check(kPositive)
+      ->capture_default_str();
+  AddGenerate(app, options.generate, command);
+  AddBench(app, options.bench, command);
+  AddServing(app, options, command);
+  AddOffline(app, options, command);
+  app.footer("Exit codes: 0 done, 1 the request failed, 64 bad command line, 66 bad model files, 69 cannot connect.");
+  try {
+    app.parse(std::vector<std::string>(args.rbegin(), args.rend()));  // CLI11 takes them last first
+  } catch (const CLI::ParseError& error) {
+    // --help and --version come this way too.
+    return app.exit(error, session.out, session.err) == 0 ? kExitOk : kExitUsage;
+  }
+  session.timeout = SecondsOrForever(options.timeout_seconds);
+  session.connect_timeout = absl::Seconds(options.connect_timeout_seconds);
+  return command(session);
+}
+
+}  // namespace quire::cli

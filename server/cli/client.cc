@@ -1,0 +1,208 @@
+#include "server/cli/client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "quire/v1/generation.grpc.pb.h"
+
+namespace quire::cli {
+namespace {
+
+constexpr char kDetailsTrailer[] = "grpc-status-details-bin";
+constexpr int kMaxMessageBytes = 64 << 20;  // as the server's limit
+
+std::string DecodeDetails(const std::string& bytes) {
+  google::rpc::Status status;
+  if (!status.ParseFromString(bytes)) return "";
+  std::string text;
+  for (const google::protobuf::Any& detail : status.details()) {
+    google::rpc::BadRequest bad_request;
+    google::rpc::RetryInfo retry;
+    google::rpc::ErrorInfo info;
+    if (detail.UnpackTo(&bad_request)) {
+      for (const auto& violation : bad_request.field_violations()) {
+        absl::StrAppend(&text, violation.field(), ": ", violation.description(), "\n");
+      }
+    } else if (detail.UnpackTo(&retry)) {
+      const double seconds = retry.retry_delay().seconds() + retry.retry_delay().nanos() * 1e-9;
+      absl::StrAppendFormat(&text, "retry after %.3g s\n", seconds);
+    } else if (detail.UnpackTo(&info)) {
+      absl::StrAppend(&text, "reason ", info.reason(), " (", info.domain(), ")\n");
+      for (const auto& [key, value] : info.metadata()) absl::StrAppend(&text, key, ": ", value, "\n");
+    } else {
+      absl::StrAppend(&text, detail.type_url(), "\n");
+    }
+  }
+  return text;
+}
+
+absl::Status ToStatus(const grpc::Status& status, const grpc::ClientContext& context) {
+  if (status.ok()) return absl::OkStatus();
+  absl::Status result(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  std::string details = DecodeDetails(status.error_details());
+  if (details.empty()) {
+    const auto& trailers = context.GetServerTrailingMetadata();
+    const auto trailer = trailers.find(kDetailsTrailer);
+    if (trailer != trailers.end()) details = DecodeDetails({trailer->second.data(), trailer->second.size()});
+  }
+  if (!details.empty()) SetDetails(result, details);
+  return result;
+}
+
+void SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
+  if (timeout != absl::InfiniteDuration()) context->set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+}
+
+class GenerateCall : public Call,
+                     public grpc::ClientReadReactor<v1::GenerateResponse>,
+                     public std::enable_shared_from_this<GenerateCall> {
+ public:
+  GenerateCall(v1::Generation::Stub* stub, const v1::GenerateRequest& request, absl::Duration timeout,
+               Client::OnMessage on_message, Client::OnDone on_done)
+      : stub_(stub),
+        request_(request),
+        timeout_(timeout),
+        on_message_(std::move(on_message)),
+        on_done_(std::move(on_done)) {}
+
+  void Start() override {
+    self_ = shared_from_this();
+    SetDeadline(timeout_, &context_);
+    stub_->async()->GenerateStream(&context_, &request_, this);
+    StartRead(&response_);
+    StartCall();
+  }
+
+  void Cancel() override { context_.TryCancel(); }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return;  // OnDone follows
+    on_message_(response_);
+    StartRead(&response_);
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    const std::shared_ptr<GenerateCall> keep_alive = std::move(self_);
+    on_done_(ToStatus(status, context_));
+  }
+
+ private:
+  v1::Generation::Stub* const stub_;
+  grpc::ClientContext context_;
+  const v1::GenerateRequest request_;
+  const absl::Duration timeout_;
+  v1::GenerateResponse response_;
+  const Client::OnMessage on_message_;
+  const Client::OnDone on_done_;
+  std::shared_ptr<GenerateCall> self_;  // from Start to OnDone
+};
+
+class GrpcClient : public Client {
+ public:
+  GrpcClient(std::shared_ptr<grpc::Channel> channel, absl::Duration rpc_timeout)
+      : rpc_timeout_(rpc_timeout),
+        generation_(v1::Generation::NewStub(channel)),
+        health_(grpc::health::v1::Health::NewStub(channel)) {}
+
+  std::shared_ptr<Call> NewGenerate(const v1::GenerateRequest& request, OnMessage on_message, OnDone on_done) override {
+    return std::make_shared<GenerateCall>(generation_.get(), request, rpc_timeout_, std::move(on_message),
+                                          std::move(on_done));
+  }
+
+  absl::StatusOr<v1::GenerateResponse> Generate(const v1::GenerateRequest& request) override {
+    return Unary<v1::GenerateResponse>(generation_.get(), &v1::Generation::Stub::Generate, request);
+  }
+  absl::StatusOr<v1::TokenizeResponse> Tokenize(const v1::TokenizeRequest& request) override {
+    return Unary<v1::TokenizeResponse>(generation_.get(), &v1::Generation::Stub::Tokenize, request);
+  }
+  absl::StatusOr<v1::DetokenizeResponse> Detokenize(const v1::DetokenizeRequest& request) override {
+    return Unary<v1::DetokenizeResponse>(generation_.get(), &v1::Generation::Stub::Detokenize, request);
+  }
+  absl::Status Abort(const v1::AbortRequest& request) override {
+    return Unary<v1::AbortResponse>(generation_.get(), &v1::Generation::Stub::Abort, request).status();
+  }
+  absl::StatusOr<v1::GetModelInfoResponse> GetModelInfo() override {
+    return Unary<v1::GetModelInfoResponse>(generation_.get(), &v1::Generation::Stub::GetModelInfo,
+                                           v1::GetModelInfoRequest());
+  }
+  absl::StatusOr<v1::GetStatsResponse> GetStats() override {
+    return Unary<v1::GetStatsResponse>(generation_.get(), &v1::Generation::Stub::GetStats, v1::GetStatsRequest());
+  }
+
+  absl::StatusOr<std::string> CheckHealth(const std::string& service) override {
+    grpc::health::v1::HealthCheckRequest request;
+    request.set_service(service);
+    auto response =
+        Unary<grpc::health::v1::HealthCheckResponse>(health_.get(), &grpc::health::v1::Health::Stub::Check, request);
+    if (!response.ok()) return response.status();
+    return grpc::health::v1::HealthCheckResponse::ServingStatus_Name(response->status());
+  }
+
+ private:
+  template <typename Response, typename Stub, typename Request>
+  absl::StatusOr<Response> Unary(Stub* stub,
+                                 grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                                 const Request& request) {
+    grpc::ClientContext context;
+    SetDeadline(rpc_timeout_, &context);
+    Response response;
+    const grpc::Status status = (stub->*method)(&context, request, &response);
+    if (!status.ok()) return ToStatus(status, context);
+    return response;
+  }
+
+  const absl::Duration rpc_timeout_;
+  const std::unique_ptr<v1::Generation::Stub> generation_;
+  const std::unique_ptr<grpc::health::v1::Health::Stub> health_;
+};
+
+// Why the channel does not connect, from a call that fails with it; gRPC tells it nowhere else.
+std::string ConnectFailure(const std::shared_ptr<grpc::Channel>& channel) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  grpc::health::v1::HealthCheckResponse response;
+  const grpc::Status status =
+      grpc::health::v1::Health::NewStub(channel)->Check(&context, grpc::health::v1::HealthCheckRequest(), &response);
+  return status.ok() ? "the connection broke" : status.error_message();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const Options& options) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  // A proxy of the environment has no business between a person and the own daemon.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  std::shared_ptr<grpc::Channel> channel =
+      grpc::CreateCustomChannel(options.server, grpc::InsecureChannelCredentials(), arguments);
+  const auto deadline = absl::ToChronoTime(absl::Now() + options.connect_timeout);
+  for (grpc_connectivity_state state = channel->GetState(true); state != GRPC_CHANNEL_READY;
+       state = channel->GetState(true)) {
+    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || state == GRPC_CHANNEL_SHUTDOWN) {
+      return absl::UnavailableError(
+          absl::StrFormat("cannot connect to %s: %s", options.server, ConnectFailure(channel)));
+    }
+    if (!channel->WaitForStateChange(state, deadline)) {
+      return absl::UnavailableError(absl::StrFormat("cannot connect to %s: no answer within %s", options.server,
+                                                    absl::FormatDuration(options.connect_timeout)));
+    }
+  }
+  return std::make_unique<GrpcClient>(std::move(channel), options.rpc_timeout);
+}
+
+std::unique_ptr<Client> ConnectOrReport(Session& session) {
+  auto client = Client::Connect({session.server, session.connect_timeout, session.timeout});
+  if (client.ok()) return *std::move(client);
+  ReportError(session, client.status().message(), kExitNoConnection);
+  return nullptr;
+}
+
+}  // namespace quire::cli

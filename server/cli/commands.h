@@ -1,0 +1,26 @@
+#pragma once
+
+#include "server/cli/options.h"
+#include "server/cli/session.h"
+
+namespace quire::cli {
+
+// The subcommands. Each runs to its end and returns the exit code of the process (ExitCode); messages are already
+// printed then.
+
+// With a server. All return kExitNoConnection if nobody answers at session.server.
+int RunGenerate(const GenerateOptions& options, Session& session);
+int RunStats(const StatsOptions& options, Session& session);
+int RunHealth(const HealthOptions& options, Session& session);
+int RunModels(const ModelsOptions& options, Session& session);
+int RunTokenize(const TokenizeOptions& options, Session& session);
+int RunDetokenize(const DetokenizeOptions& options, Session& session);
+int RunAbort(const AbortOptions& options, Session& session);
+int RunBench(const BenchOptions& options, Session& session);
+
+// Offline.
+int RunTokenizerEncode(const TokenizerOptions& options, Session& session);
+int RunTokenizerDecode(const TokenizerOptions& options, Session& session);
+int RunInspect(const InspectOptions& options, Session& session);
+
+}  // namespace quire::cli

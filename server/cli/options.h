@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace quire::cli {
+
+// What the command line says, one struct a subcommand; app.cc fills them and documents each option. Unset optionals
+// leave the choice to the server.
+
+struct GenerateOptions {
+  std::optional<std::string> prompt;  // "-": standard input
+  std::vector<uint32_t> ids;          // instead of a prompt
+  std::string model;
+  std::string request_id;
+  std::optional<uint32_t> n;
+  std::optional<uint32_t> max_tokens;
+  std::optional<float> temperature, min_p, top_p;
+  std::optional<uint32_t> top_k;
+  std::optional<int64_t> seed;
+  std::vector<std::string> stop;
+  std::vector<uint32_t> stop_token_ids;
+  bool include_stop = false;
+  uint32_t min_tokens = 0;
+  bool ignore_eos = false;
+  std::optional<int32_t> logprobs, prompt_logprobs;
+  bool keep_special_tokens = false;
+  bool no_special_tokens = false;
+  std::string salt;
+  std::optional<int32_t> priority;
+  bool no_stream = false;
+  bool json = false;
+};
+
+struct StatsOptions {
+  bool watch = false;
+  double interval_seconds = 2;  // > 0
+  int64_t count = 0;            // lines that --watch prints; 0: until interrupted
+  bool json = false;
+};
+
+struct HealthOptions {
+  std::string service;  // empty: the process as a whole
+  bool json = false;
+};
+
+struct ModelsOptions {
+  bool json = false;
+};
+
+struct TokenizeOptions {
+  std::string text;  // "-": standard input
+  bool no_special_tokens = false;
+  bool json = false;
+};
+
+struct DetokenizeOptions {
+  std::vector<uint32_t> ids;
+  bool keep_special_tokens = false;
+  bool json = false;
+};
+
+struct AbortOptions {
+  std::vector<std::string> request_ids;
+};
+
+struct TokenizerOptions {
+  std::string path;  // tokenizer.json, its directory, or a .gguf file
+};
+
+struct InspectOptions {
+  std::string model;
+  std::optional<int64_t> context;       // tokens of a sequence; unset: what the model allows
+  std::optional<int64_t> memory_bytes;  // for the KV cache
+  std::string kv_dtype = "f16";
+  bool json = false;
+};
+
+struct BenchOptions {
+  std::vector<int> concurrency = {1};
+  int num_requests = 64;
+  int warmup = 0;
+  std::string dataset = "random";
+  std::optional<int> input_len, output_len, shared_prefix_len;
+  uint64_t seed = 0;
+  float temperature = 0;
+  bool ignore_eos = true;
+  std::string json_path;  // "-": standard output; empty: none
+};
+
+}  // namespace quire::cli
