@@ -130,14 +130,21 @@ void EngineInbox::Answer(Inspection* inspection, absl::Status answer) {
   answered_.notify_all();
 }
 
-void EngineInbox::Finish(uint64_t handle) {
+void EngineInbox::Finish(absl::Span<const uint64_t> handles) {
   bool empty = false;
   {
     std::lock_guard lock(mutex_);
-    live_.erase(handle);
+    for (uint64_t handle : handles) live_.erase(handle);
     empty = live_.empty();
   }
   if (empty) idle_.notify_all();
+}
+
+std::vector<uint64_t> EngineInbox::LiveHandles() const {
+  std::lock_guard lock(mutex_);
+  std::vector<uint64_t> handles;
+  for (const auto& [handle, live] : live_) handles.push_back(handle);
+  return handles;
 }
 
 void EngineInbox::Close(const absl::Status& answer) {

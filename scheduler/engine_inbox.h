@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "scheduler/request.h"
 
 namespace quire {
@@ -65,8 +66,10 @@ class EngineInbox {
   // What waits in the scheduler now, for the limits at the door.
   void SetWaiting(int32_t requests, int64_t tokens);
   void Answer(Inspection* inspection, absl::Status answer);
-  // The request's last event has been written.
-  void Finish(uint64_t handle);
+  // The last events of these requests have been written.
+  void Finish(absl::Span<const uint64_t> handles);
+  // Every request that was taken or waits here and has not finished.
+  std::vector<uint64_t> LiveHandles() const;
   // No messages are taken any more: posting answers as stopped. Inspections posted before are answered with `answer`.
   void Close(const absl::Status& answer);
 

@@ -1,42 +1,27 @@
 #include "scheduler/engine_outputs.h"
 
 namespace quire {
-namespace {
 
-// Appends `event` to `events` and its log-probabilities to those of `slot`.
-template <typename Event>
-void Append(const StepOutputs& from, const Event& event, std::vector<Event>& events, StepOutputs& slot) {
-  events.push_back(event);
-  events.back().logprobs_begin = static_cast<int32_t>(slot.logprobs.size());
-  const auto begin = from.logprobs.begin() + event.logprobs_begin;
-  slot.logprobs.insert(slot.logprobs.end(), begin, begin + event.logprobs_count);
+EngineOutputs::EngineOutputs(int32_t num_shards) : pending_(num_shards) {
+  for (StepOutputs& pending : pending_) {
+    rings_.push_back(std::make_unique<OutputRing>());
+    pending_pointers_.push_back(&pending);
+  }
 }
 
-}  // namespace
-
-EngineOutputs::EngineOutputs(int32_t num_shards) : open_(num_shards, nullptr) {
-  for (int32_t i = 0; i < num_shards; ++i) rings_.push_back(std::make_unique<OutputRing>());
+void EngineOutputs::CollectFinished(std::vector<uint64_t>* handles) const {
+  for (const StepOutputs& pending : pending_) {
+    for (const SequenceOutput& event : pending.sequences) {
+      if (event.request_finished) handles->push_back(event.handle);
+    }
+  }
 }
 
-bool EngineOutputs::Publish(const StepOutputs& outputs) {
+bool EngineOutputs::Publish() {
   bool waited = false;
-  const auto slot_of = [&](uint64_t handle) -> StepOutputs& {
-    const size_t shard = handle % rings_.size();
-    if (open_[shard] == nullptr) open_[shard] = rings_[shard]->BeginWrite(&waited);
-    return *open_[shard];
-  };
-  for (const PromptScoreOutput& score : outputs.prompt_scores) {
-    StepOutputs& slot = slot_of(score.handle);
-    Append(outputs, score, slot.prompt_scores, slot);
-  }
-  for (const SequenceOutput& event : outputs.sequences) {
-    StepOutputs& slot = slot_of(event.handle);
-    Append(outputs, event, slot.sequences, slot);
-  }
   for (size_t shard = 0; shard < rings_.size(); ++shard) {
-    if (open_[shard] == nullptr) continue;
-    rings_[shard]->Publish();
-    open_[shard] = nullptr;
+    if (pending_[shard].sequences.empty() && pending_[shard].prompt_scores.empty()) continue;
+    waited |= rings_[shard]->Write(&pending_[shard]);
   }
   return waited;
 }

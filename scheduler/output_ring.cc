@@ -1,37 +1,55 @@
 #include "scheduler/output_ring.h"
 
+#include <utility>
+
 #include "kernels/base/check.h"
 
 namespace quire {
+namespace {
 
-StepOutputs* OutputRing::BeginWrite(bool* waited) {
-  std::unique_lock lock(mutex_);
-  QUIRE_CHECK(!closed_);
-  const auto full = [this] { return num_written_ - num_released_ == kNumSlots; };
-  while (!spare_written_ && full() && !stop_waiting_) {
-    *waited = true;
-    writable_.wait(lock);
-  }
-  // Once the spare slot is used everything later goes there: order is kept.
-  writing_spare_ = spare_written_ || full();
-  if (writing_spare_) return &spare_;
-  StepOutputs* slot = Slot(num_written_);
-  slot->prompt_scores.clear();
-  slot->sequences.clear();
-  slot->logprobs.clear();
-  return slot;
+void Clear(StepOutputs& outputs) {
+  outputs.prompt_scores.clear();
+  outputs.sequences.clear();
+  outputs.logprobs.clear();
 }
 
-void OutputRing::Publish() {
+// Appends the events of `from` to `to`, their log-probabilities included.
+void Append(const StepOutputs& from, StepOutputs& to) {
+  const auto offset = static_cast<int32_t>(to.logprobs.size());
+  for (PromptScoreOutput score : from.prompt_scores) {
+    score.logprobs_begin += offset;
+    to.prompt_scores.push_back(score);
+  }
+  for (SequenceOutput event : from.sequences) {
+    event.logprobs_begin += offset;
+    to.sequences.push_back(std::move(event));
+  }
+  to.logprobs.insert(to.logprobs.end(), from.logprobs.begin(), from.logprobs.end());
+}
+
+}  // namespace
+
+bool OutputRing::Write(StepOutputs* outputs) {
+  bool waited = false;
   {
-    std::lock_guard lock(mutex_);
-    if (writing_spare_) {
-      spare_written_ = true;
+    std::unique_lock lock(mutex_);
+    QUIRE_CHECK(!closed_);
+    while (full() && !stop_waiting_) {
+      waited = true;
+      writable_.wait(lock);
+    }
+    // Once the spare slot is in use everything later goes there, so that the order is kept.
+    if (full() || spare_used_) {
+      spare_used_ = true;
+      Append(*outputs, spare_);
     } else {
+      std::swap(*outputs, *Slot(num_written_));
       ++num_written_;
     }
+    Clear(*outputs);
   }
   readable_.notify_one();
+  return waited;
 }
 
 void OutputRing::Close() {
@@ -54,8 +72,7 @@ const StepOutputs* OutputRing::Pop() {
   std::unique_lock lock(mutex_);
   readable_.wait(lock, [this] { return num_written_ > num_released_ || closed_; });
   if (num_written_ > num_released_) return Slot(num_released_);
-  // The spare slot is the writer's to append to until it has closed the ring.
-  return spare_written_ && !spare_read_ ? &spare_ : nullptr;
+  return spare_used_ && !spare_read_ ? &spare_ : nullptr;
 }
 
 void OutputRing::Release() {

@@ -11,19 +11,18 @@ namespace quire {
 // The queue between the engine and the reader of one output shard: 4 slots, each reused with the capacity it has grown,
 // and one spare slot for the end.
 //
-// One writer thread, one reader thread. A full ring makes the writer wait, unless the ring is closing: then the writer
-// gets the spare slot and appends to it, so that an engine that stops neither loses an event nor waits for a reader.
+// One writer thread, one reader thread. A full ring makes the writer wait, unless the ring is ending: then what is
+// written is appended to the spare slot, which the reader gets last. So an engine that stops neither loses an event nor
+// waits for a reader.
 class OutputRing : public StepOutputQueue {
  public:
   static constexpr int kNumSlots = 4;
 
   // --- writer
 
-  // The slot to append to, empty unless it is the spare one taken again. Blocks while the ring is full; *waited is set
-  // to true if it did and left alone otherwise.
-  StepOutputs* BeginWrite(bool* waited);
-  // Hands the slot of BeginWrite over to the reader.
-  void Publish();
+  // Moves *outputs into the ring and leaves it empty, with the capacity of an older slot. Blocks while the ring is
+  // full; true if it did.
+  bool Write(StepOutputs* outputs);
   // The writer has ended. Idempotent.
   void Close();
 
@@ -37,19 +36,18 @@ class OutputRing : public StepOutputQueue {
 
  private:
   StepOutputs* Slot(int64_t index) { return &slots_[index % kNumSlots]; }
+  bool full() const { return num_written_ - num_released_ == kNumSlots; }
 
   std::mutex mutex_;
   std::condition_variable readable_, writable_;
+  // Guarded by mutex_, but for the slots num_released_ .. num_written_ - 1, which belong to the reader.
   std::array<StepOutputs, kNumSlots> slots_;
   StepOutputs spare_;
-  // Guarded by mutex_.
   int64_t num_written_ = 0, num_released_ = 0;  // regular slots so far
   bool stop_waiting_ = false;
   bool closed_ = false;
-  bool spare_written_ = false;  // the spare slot holds events
+  bool spare_used_ = false;
   bool spare_read_ = false;
-  // The writer's own.
-  bool writing_spare_ = false;
 };
 
 }  // namespace quire

@@ -21,21 +21,32 @@ EngineRequest Request(uint64_t handle, int num_tokens, int n = 1) {
   return request;
 }
 
-void Write(OutputRing& ring, uint64_t handle, bool* waited) {
-  ring.BeginWrite(waited)->sequences.push_back({.handle = handle});
-  ring.Publish();
+// True if the ring was full.
+bool Write(OutputRing& ring, uint64_t handle) {
+  StepOutputs outputs;
+  outputs.logprobs = {{static_cast<int32_t>(handle), 0.f}};
+  outputs.sequences.push_back({.handle = handle, .logprobs_count = 1});
+  const bool waited = ring.Write(&outputs);
+  EXPECT_TRUE(outputs.sequences.empty());
+  EXPECT_TRUE(outputs.logprobs.empty());
+  return waited;
 }
 
+// The handles of the events, each of which must point to its own log-probability.
 std::vector<uint64_t> Handles(const StepOutputs& outputs) {
   std::vector<uint64_t> handles;
-  for (const SequenceOutput& event : outputs.sequences) handles.push_back(event.handle);
+  for (const SequenceOutput& event : outputs.sequences) {
+    handles.push_back(event.handle);
+    if (event.logprobs_count > 0) {
+      EXPECT_EQ(outputs.logprobs.at(event.logprobs_begin).token_id, static_cast<int32_t>(event.handle));
+    }
+  }
   return handles;
 }
 
 TEST(OutputRingTest, KeepsOrderAndEndsWhenClosed) {
   OutputRing ring;
-  bool waited = false;
-  for (uint64_t i = 0; i < 4; ++i) Write(ring, i, &waited);
+  for (uint64_t i = 0; i < 4; ++i) EXPECT_FALSE(Write(ring, i));
   ring.Close();
   for (uint64_t i = 0; i < 4; ++i) {
     const StepOutputs* outputs = ring.Pop();
@@ -44,15 +55,13 @@ TEST(OutputRingTest, KeepsOrderAndEndsWhenClosed) {
     ring.Release();
   }
   EXPECT_EQ(ring.Pop(), nullptr);
-  EXPECT_FALSE(waited);
 }
 
 TEST(OutputRingTest, WriterWaitsForASlowReaderAndLosesNothing) {
   OutputRing ring;
   std::vector<uint64_t> read;
-  bool waited = false;
   std::thread writer([&] {
-    for (uint64_t i = 0; i < 1000; ++i) Write(ring, i, &waited);
+    for (uint64_t i = 0; i < 1000; ++i) Write(ring, i);
     ring.Close();
   });
   while (const StepOutputs* outputs = ring.Pop()) {
@@ -66,11 +75,9 @@ TEST(OutputRingTest, WriterWaitsForASlowReaderAndLosesNothing) {
 
 TEST(OutputRingTest, StopWaitingSendsTheRestToTheSpareSlot) {
   OutputRing ring;
-  bool waited = false;
-  for (uint64_t i = 0; i < 4; ++i) Write(ring, i, &waited);
-  EXPECT_FALSE(waited);
+  for (uint64_t i = 0; i < 4; ++i) EXPECT_FALSE(Write(ring, i));
   std::thread writer([&] {
-    for (uint64_t i = 4; i < 7; ++i) Write(ring, i, &waited);  // waits until the next line, or comes after it
+    for (uint64_t i = 4; i < 7; ++i) Write(ring, i);  // waits until the next line, or comes after it
     ring.Close();
   });
   ring.StopWaiting();
@@ -84,28 +91,21 @@ TEST(OutputRingTest, StopWaitingSendsTheRestToTheSpareSlot) {
   EXPECT_EQ(ring.Pop(), nullptr);
 }
 
-TEST(EngineOutputsTest, DealsOutByHandleWithLogprobs) {
+TEST(EngineOutputsTest, PublishesEachShardToItsRing) {
   EngineOutputs outputs(2);
-  StepOutputs step;
-  step.logprobs = {{10, -1.f}, {11, -2.f}, {12, -3.f}, {13, -4.f}};
-  step.prompt_scores = {{.handle = 3, .position = 1, .logprobs_begin = 3, .logprobs_count = 1}};
-  step.sequences = {{.handle = 2, .logprobs_begin = 0, .logprobs_count = 2},
-                    {.handle = 3, .logprobs_begin = 2, .logprobs_count = 1},
-                    {.handle = 4}};
-  EXPECT_FALSE(outputs.Publish(step));
+  outputs.pending()[0]->sequences = {{.handle = 2, .request_finished = true}, {.handle = 4}};
+  std::vector<uint64_t> finished;
+  outputs.CollectFinished(&finished);
+  EXPECT_THAT(finished, ElementsAre(2));
+  EXPECT_FALSE(outputs.Publish());
+  EXPECT_FALSE(outputs.Publish()) << "nothing new";
+  outputs.pending()[1]->sequences = {{.handle = 3}};
+  EXPECT_FALSE(outputs.Publish());
   outputs.Close();
-
-  const StepOutputs* even = outputs.ring(0).Pop();
-  ASSERT_NE(even, nullptr);
-  EXPECT_THAT(Handles(*even), ElementsAre(2, 4));
-  ASSERT_EQ(even->logprobs.size(), 2u);
-  EXPECT_EQ(even->logprobs[1].token_id, 11);
-  const StepOutputs* odd = outputs.ring(1).Pop();
-  ASSERT_NE(odd, nullptr);
-  EXPECT_THAT(Handles(*odd), ElementsAre(3));
-  ASSERT_EQ(odd->prompt_scores.size(), 1u);
-  EXPECT_EQ(odd->logprobs[odd->prompt_scores[0].logprobs_begin].token_id, 13);
-  EXPECT_EQ(odd->logprobs[odd->sequences[0].logprobs_begin].token_id, 12);
+  EXPECT_THAT(Handles(*outputs.ring(0).Pop()), ElementsAre(2, 4));
+  outputs.ring(0).Release();
+  EXPECT_EQ(outputs.ring(0).Pop(), nullptr);
+  EXPECT_THAT(Handles(*outputs.ring(1).Pop()), ElementsAre(3));
 }
 
 TEST(EngineInboxTest, LimitsWaitingRequests) {
@@ -150,7 +150,7 @@ TEST(EngineInboxTest, AbortsFitOnceForEachLiveSequence) {
   ASSERT_EQ(messages.aborts.size(), 2u);
   EXPECT_EQ(messages.aborts[0].sequence_index, 1);
   EXPECT_EQ(messages.aborts[1].sequence_index, EngineMessages::kWholeRequest);
-  inbox.Finish(1);
+  inbox.Finish({1});
   inbox.PostAbort(1, EngineMessages::kWholeRequest);
   inbox.Take(false, &messages);
   EXPECT_TRUE(messages.aborts.empty());
@@ -172,7 +172,7 @@ TEST(EngineInboxTest, IdleMeansNoLiveRequest) {
   ASSERT_TRUE(inbox.PostRequest(Request(1, 5)).ok());
   EXPECT_FALSE(inbox.WaitIdle(absl::InfinitePast()));
   EXPECT_FALSE(inbox.WaitIdle(absl::UnixEpoch()));
-  std::thread engine([&] { inbox.Finish(1); });
+  std::thread engine([&] { inbox.Finish({1}); });
   EXPECT_TRUE(inbox.WaitIdle(absl::InfiniteFuture()));
   engine.join();
 }

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/forward_batch.h"
+#include "scheduler/schedule_plan.h"
+
+namespace quire {
+
+// Flattens a plan into the batch that the model sees. Buffers are reused: a plan of no more sequences and tokens than
+// earlier ones allocates nothing. Owned and used by the engine thread.
+class BatchBuilder {
+ public:
+  // `block_size`: tokens in a block. `max_model_len`: tokens of the longest sequence.
+  BatchBuilder(int32_t block_size, int32_t max_model_len);
+
+  // The batch of `plan`, which must not be empty. It points into the builder and the plan, and is valid until the next
+  // Build and as long as the plan is left alone.
+  const ForwardBatch& Build(const SchedulePlan& plan);
+
+ private:
+  const int32_t block_size_;
+  const int32_t max_blocks_;  // of one sequence
+  std::vector<int32_t> token_ids_, positions_, slot_mapping_;
+  std::vector<int32_t> cu_q_lens_, context_lens_, block_tables_;
+  std::vector<BlockCopyIds> block_copies_;
+  ForwardBatch batch_;
+};
+
+}  // namespace quire
