@@ -4,22 +4,21 @@
 #include <memory>
 #include <vector>
 
-#include "absl/types/span.h"
 #include "scheduler/engine.h"
 #include "scheduler/output_ring.h"
 
 namespace quire {
 
-// What the engine has to say to the readers of its output shards: events gather in one StepOutputs a shard, and go into
-// the shard's ring together. Engine thread, but for ring() and StopWaiting().
+// What the engine has to say to the readers of its output shards: events gather in one place and are dealt out to the
+// ring of handle % num_shards. Engine thread, but for ring() and StopWaiting().
 class EngineOutputs {
  public:
   explicit EngineOutputs(int32_t num_shards);
 
   OutputRing& ring(int32_t shard) { return *rings_[shard]; }
 
-  // Where events are gathered: those of a request in shard handle % size.
-  absl::Span<StepOutputs* const> pending() { return pending_pointers_; }
+  // Where events are appended.
+  StepOutputs* gathered() { return &gathered_; }
   // Appends the handles of requests that a gathered event ends.
   void CollectFinished(std::vector<uint64_t>* handles) const;
   // Hands the gathered events over. True if a full ring made it wait.
@@ -30,9 +29,11 @@ class EngineOutputs {
   void StopWaiting();
 
  private:
+  void DealOut();
+
   std::vector<std::unique_ptr<OutputRing>> rings_;
-  std::vector<StepOutputs> pending_;
-  std::vector<StepOutputs*> pending_pointers_;
+  StepOutputs gathered_;
+  std::vector<StepOutputs> dealt_;  // per shard; unused if there is one
 };
 
 }  // namespace quire

@@ -91,21 +91,42 @@ TEST(OutputRingTest, StopWaitingSendsTheRestToTheSpareSlot) {
   EXPECT_EQ(ring.Pop(), nullptr);
 }
 
-TEST(EngineOutputsTest, PublishesEachShardToItsRing) {
-  EngineOutputs outputs(2);
-  outputs.pending()[0]->sequences = {{.handle = 2, .request_finished = true}, {.handle = 4}};
-  std::vector<uint64_t> finished;
-  outputs.CollectFinished(&finished);
-  EXPECT_THAT(finished, ElementsAre(2));
-  EXPECT_FALSE(outputs.Publish());
-  EXPECT_FALSE(outputs.Publish()) << "nothing new";
-  outputs.pending()[1]->sequences = {{.handle = 3}};
-  EXPECT_FALSE(outputs.Publish());
-  outputs.Close();
-  EXPECT_THAT(Handles(*outputs.ring(0).Pop()), ElementsAre(2, 4));
-  outputs.ring(0).Release();
-  EXPECT_EQ(outputs.ring(0).Pop(), nullptr);
-  EXPECT_THAT(Handles(*outputs.ring(1).Pop()), ElementsAre(3));
+void Gather(EngineOutputs& outputs, uint64_t handle, bool finished) {
+  StepOutputs& gathered = *outputs.gathered();
+  const auto begin = static_cast<int32_t>(gathered.logprobs.size());
+  gathered.logprobs.push_back({static_cast<int32_t>(handle), -1.f});
+  gathered.sequences.push_back(
+      {.handle = handle, .request_finished = finished, .logprobs_begin = begin, .logprobs_count = 1});
+}
+
+TEST(EngineOutputsTest, DealsOutByHandleWithLogprobs) {
+  for (const int32_t num_shards : {1, 2, 3}) {
+    EngineOutputs outputs(num_shards);
+    EXPECT_FALSE(outputs.Publish()) << "nothing gathered";
+    for (uint64_t handle = 1; handle <= 6; ++handle) Gather(outputs, handle, handle == 3);
+    outputs.gathered()->prompt_scores = {{.handle = 5, .position = 1, .logprobs_begin = 4, .logprobs_count = 1}};
+    std::vector<uint64_t> finished;
+    outputs.CollectFinished(&finished);
+    EXPECT_THAT(finished, ElementsAre(3));
+    EXPECT_FALSE(outputs.Publish());
+    EXPECT_FALSE(outputs.Publish()) << "nothing gathered";
+    outputs.Close();
+    for (int32_t shard = 0; shard < num_shards; ++shard) {
+      std::vector<uint64_t> expected;
+      for (uint64_t handle = 1; handle <= 6; ++handle) {
+        if (handle % num_shards == static_cast<uint64_t>(shard)) expected.push_back(handle);
+      }
+      const StepOutputs* step = outputs.ring(shard).Pop();
+      ASSERT_NE(step, nullptr);
+      EXPECT_EQ(Handles(*step), expected);
+      ASSERT_EQ(step->prompt_scores.size(), 5 % num_shards == shard ? 1u : 0u);
+      for (const PromptScoreOutput& score : step->prompt_scores) {
+        EXPECT_EQ(step->logprobs.at(score.logprobs_begin).token_id, 5);
+      }
+      outputs.ring(shard).Release();
+      EXPECT_EQ(outputs.ring(shard).Pop(), nullptr);
+    }
+  }
 }
 
 TEST(EngineInboxTest, LimitsWaitingRequests) {

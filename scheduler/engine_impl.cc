@@ -1,0 +1,253 @@
+#include "scheduler/engine_impl.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
+
+namespace quire {
+namespace {
+
+absl::Duration MonotonicNow() { return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch()); }
+
+EngineClock WithDefaults(EngineClock clock) {
+  if (clock.steady == nullptr) clock.steady = &MonotonicNow;
+  return clock;
+}
+
+BlockManagerOptions BlockOptions(const EngineOptions& options, const EngineInfo& info) {
+  return {.num_blocks = info.num_kv_blocks + 1,
+          .block_size = info.block_size,
+          .enable_prefix_cache = options.scheduler.enable_prefix_caching};
+}
+
+// Seconds since `*since`, which moves to now.
+double Lap(absl::Duration* since) {
+  const absl::Duration now = MonotonicNow();
+  return absl::ToDoubleSeconds(now - std::exchange(*since, now));
+}
+
+}  // namespace
+
+EngineImpl::EngineImpl(const EngineOptions& options, EngineInfo info, std::unique_ptr<ModelRunner> runner,
+                       EngineClock clock)
+    : info_(std::move(info)),
+      step_timeout_(options.step_timeout),
+      clock_(WithDefaults(std::move(clock))),
+      inbox_(options.max_queued_requests, options.max_queued_tokens),
+      outputs_(options.num_output_shards),
+      runner_(std::move(runner)),
+      blocks_(BlockOptions(options, info_)),
+      scheduler_(options.scheduler, {.max_model_len = info_.max_model_len, .eos_token_ids = info_.config.eos_token_ids},
+                 &blocks_),
+      builder_(info_.block_size, info_.max_model_len) {
+  Publish();
+}
+
+EngineImpl::~EngineImpl() { Stop(); }
+
+void EngineImpl::Start() {
+  std::lock_guard lock(thread_mutex_);
+  if (stopped_ || thread_.joinable()) return;
+  inbox_.Open();
+  thread_ = std::thread(&EngineImpl::Run, this);
+}
+
+absl::Status EngineImpl::Submit(EngineRequest request) {
+  QUIRE_RETURN_IF_ERROR(scheduler_.CheckRequest(request));
+  return inbox_.PostRequest(std::move(request));
+}
+
+void EngineImpl::Abort(uint64_t handle) { inbox_.PostAbort(handle, EngineMessages::kWholeRequest); }
+
+void EngineImpl::AbortSequence(uint64_t handle, int32_t sequence_index) {
+  if (sequence_index >= 0) inbox_.PostAbort(handle, sequence_index);
+}
+
+void EngineImpl::BeginDrain() { inbox_.BeginDrain(); }
+
+bool EngineImpl::WaitIdle(absl::Time deadline) { return inbox_.WaitIdle(deadline); }
+
+void EngineImpl::Stop() {
+  inbox_.PostStop();
+  outputs_.StopWaiting();
+  std::lock_guard lock(thread_mutex_);
+  if (stopped_) return;
+  stopped_ = true;
+  if (thread_.joinable()) {
+    thread_.join();
+  } else {
+    // Never started: what was submitted still gets its final events.
+    inbox_.Take(/*wait=*/false, &messages_);
+    Apply(messages_);
+    Finish();
+  }
+}
+
+StepOutputQueue& EngineImpl::outputs(int32_t shard) { return outputs_.ring(shard); }
+
+EngineStats EngineImpl::GetStats() const {
+  EngineStats stats;
+  {
+    std::lock_guard lock(stats_mutex_);
+    stats = stats_;
+  }
+  stats.requests_waiting = inbox_.queued_requests();
+  stats.waiting_prompt_tokens = inbox_.queued_tokens();
+  stats.healthy = IsHealthy();
+  return stats;
+}
+
+bool EngineImpl::IsHealthy() const {
+  const int64_t began = step_began_ns_.load(std::memory_order_relaxed);
+  return began == kNoStep || clock_.steady() - absl::Nanoseconds(began) <= step_timeout_;
+}
+
+absl::Status EngineImpl::CheckInvariants() {
+  Inspection inspection;
+  if (inbox_.PostInspection(&inspection)) return inspection.answer;
+  // No engine thread: nobody else touches the scheduler.
+  return scheduler_.CheckInvariants();
+}
+
+void EngineImpl::Run() {
+  bool was_busy = false;
+  while (true) {
+    const bool busy = scheduler_.HasWork();
+    if (was_busy && !busy) CheckWhenIdle();
+    was_busy = busy;
+    inbox_.Take(/*wait=*/!busy, &messages_);
+    Apply(messages_);
+    if (messages_.stop) break;
+    if (scheduler_.HasWork()) Step();
+    Publish();
+    for (Inspection* inspection : messages_.inspections) inbox_.Answer(inspection, scheduler_.CheckInvariants());
+  }
+  Finish();
+  for (Inspection* inspection : messages_.inspections) inbox_.Answer(inspection, scheduler_.CheckInvariants());
+}
+
+void EngineImpl::Apply(EngineMessages& messages) {
+  // The door has checked each request and made sure that its handle is new.
+  for (EngineRequest& request : messages.requests) QUIRE_CHECK(scheduler_.Add(std::move(request)).ok());
+  if (messages.aborts.empty()) return;
+  const absl::Time now = clock_.now();
+  for (const EngineMessages::AbortMessage& abort : messages.aborts) {
+    if (abort.sequence_index == EngineMessages::kWholeRequest) {
+      scheduler_.Abort(abort.handle, now, outputs_.gathered());
+    } else {
+      scheduler_.AbortSequence(abort.handle, abort.sequence_index, now, outputs_.gathered());
+    }
+  }
+}
+
+void EngineImpl::Step() {
+  const absl::Duration began = MonotonicNow();
+  absl::Duration lap = began;
+  scheduler_.Schedule(clock_.now(), &plan_, outputs_.gathered());
+  const SchedulerStats& stats = scheduler_.stats();
+  inbox_.SetWaiting(stats.requests_waiting, stats.waiting_prompt_tokens);
+  if (plan_.empty()) return;
+  const ForwardBatch& batch = builder_.Build(plan_);
+  double scheduling = Lap(&lap);
+
+  const absl::Status status = RunBatch(batch);
+  Lap(&lap);
+
+  if (status.ok()) {
+    scheduler_.Commit(plan_, result_, clock_.now(), outputs_.gathered());
+  } else {
+    result_.times = {};
+    scheduler_.FailStep(plan_, status, clock_.now(), outputs_.gathered());
+  }
+  scheduling += Lap(&lap);
+  AddStepSeconds(scheduling, absl::ToDoubleSeconds(lap - began));
+}
+
+absl::Status EngineImpl::RunBatch(const ForwardBatch& batch) {
+  step_began_ns_.store(absl::ToInt64Nanoseconds(clock_.steady()), std::memory_order_relaxed);
+  absl::Status status = runner_->Submit(batch);
+  if (status.ok()) status = runner_->Wait(&result_);
+  step_began_ns_.store(kNoStep, std::memory_order_relaxed);
+  if (status.ok() && (result_.samples.size() != batch.samples.size() || result_.scores.size() != batch.scores.size())) {
+    status = absl::InternalError(absl::StrCat("the model answered ", result_.samples.size(), " samples and ",
+                                              result_.scores.size(), " scores, want ", batch.samples.size(), " and ",
+                                              batch.scores.size()));
+  }
+  return status;
+}
+
+void EngineImpl::AddStepSeconds(double scheduling, double total) {
+  EngineStats::StepSeconds& last = running_stats_.last_step_seconds;
+  last.linear = result_.times.linear;
+  last.attention = result_.times.attention;
+  last.sampling = result_.times.sampling;
+  last.scheduling = scheduling;
+  last.total = total;
+  last.rest = std::max(0.0, total - scheduling - last.linear - last.attention - last.sampling);
+  EngineStats::StepSeconds& sum = running_stats_.total_step_seconds;
+  sum.linear += last.linear;
+  sum.attention += last.attention;
+  sum.sampling += last.sampling;
+  sum.scheduling += last.scheduling;
+  sum.rest += last.rest;
+  sum.total += last.total;
+}
+
+// Hands out what has gathered. Counters are out before the events that made them, and these before WaitIdle knows.
+void EngineImpl::Publish() {
+  const SchedulerStats& scheduled = scheduler_.stats();
+  const BlockStats blocks = blocks_.stats();
+  EngineStats& stats = running_stats_;
+  stats.steps = scheduled.steps;
+  stats.requests_running = scheduled.requests_running;
+  stats.kv_blocks_total = blocks.total;
+  stats.kv_blocks_free = blocks.free;
+  stats.kv_blocks_cached = blocks.cached;
+  stats.kv_blocks_active = blocks.active;
+  stats.evictions = blocks.evictions;
+  stats.prefix_query_tokens = scheduled.prefix_query_tokens;
+  stats.prefix_hit_tokens = scheduled.prefix_hit_tokens;
+  stats.preemptions = scheduled.preemptions;
+  stats.requests_finished = scheduled.requests_finished;
+  stats.requests_aborted = scheduled.requests_aborted;
+  stats.requests_failed = scheduled.requests_failed;
+  stats.prompt_tokens = scheduled.prompt_tokens;
+  stats.generation_tokens = scheduled.generation_tokens;
+  {
+    std::lock_guard lock(stats_mutex_);
+    stats_ = stats;
+  }
+  inbox_.SetWaiting(scheduled.requests_waiting, scheduled.waiting_prompt_tokens);
+  outputs_.CollectFinished(&finished_);
+  if (outputs_.Publish()) ++running_stats_.output_queue_waits;
+  if (finished_.empty()) return;
+  inbox_.Finish(finished_);
+  finished_.clear();
+}
+
+// Ends whatever lives, and the engine with it.
+void EngineImpl::Finish() {
+  const absl::Time now = clock_.now();
+  for (uint64_t handle : inbox_.LiveHandles()) scheduler_.Abort(handle, now, outputs_.gathered());
+  Publish();
+  outputs_.Close();
+  CheckWhenIdle();
+  inbox_.Close(scheduler_.CheckInvariants());
+}
+
+void EngineImpl::CheckWhenIdle() {
+#ifndef NDEBUG
+  if (absl::Status status = scheduler_.CheckInvariants(); !status.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+    QUIRE_CHECK(status.ok());
+  }
+#endif
+}
+
+}  // namespace quire
