@@ -3,12 +3,17 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <fstream>
+#include <set>
 #include <string>
 
 #include "absl/strings/str_format.h"
 #include "kernels/cpu/cpu_features.h"
+#include "kernels/reference/reference_backend.h"
 
 namespace quire {
+
+constexpr int kMaxThreads = 256;
 
 std::string_view Name(CpuIsa isa) {
   switch (isa) {
@@ -31,7 +36,34 @@ std::vector<CpuIsa> AvailableCpuIsas() {
   return isas;
 }
 
+namespace {
+
+// Physical cores this process may use: CPUs of its affinity mask, hyper-threads of one core counted once.
+int UsableCores() {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return 1;
+  std::set<std::string> cores;  // lists of sibling threads, one a core
+  int cpus = 0;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed)) continue;
+    ++cpus;
+    std::ifstream file(absl::StrFormat("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu));
+    std::string siblings;
+    if (std::getline(file, siblings)) cores.insert(siblings);
+  }
+  const int count = cores.empty() ? cpus : static_cast<int>(cores.size());
+  return std::clamp(count, 1, kMaxThreads);
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& options) {
+  if (options.num_threads < 0 || options.num_threads > kMaxThreads) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("num_threads is %d, expected 0..%d", options.num_threads, kMaxThreads));
+  }
+  const int num_threads = options.num_threads == 0 ? UsableCores() : options.num_threads;
+  if (options.kind == DeviceKind::kReference) return CreateReferenceBackend(num_threads);
   return absl::UnimplementedError(absl::StrFormat("device %s is not compiled in", Name(options.kind)));
 }
 

@@ -1,0 +1,56 @@
+#include "kernels/host_ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/base/status_macros.h"
+
+namespace quire {
+
+absl::Status HostOps::RopeTable(const RopeTableParams& params) {
+  OpTimer timer(&times_.other);
+  QUIRE_RETURN_IF_ERROR(CheckRopeTable(params));
+  const F32Matrix cos_sin = params.cos_sin.f32();
+  const int64_t half = static_cast<int64_t>(params.inv_freq.size());
+  const double factor = params.attention_factor;
+  pool_.ParallelFor(cos_sin.rows, 8, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      float* row = cos_sin.row(t);
+      for (int64_t i = 0; i < half; ++i) {
+        const double angle = static_cast<double>(params.positions[t]) * static_cast<double>(params.inv_freq[i]);
+        row[i] = static_cast<float>(std::cos(angle) * factor);
+        row[half + i] = static_cast<float>(std::sin(angle) * factor);
+      }
+    }
+  });
+  return absl::OkStatus();
+}
+
+absl::Status HostOps::GatherRows(const GatherRowsParams& params) {
+  OpTimer timer(&times_.other);
+  QUIRE_RETURN_IF_ERROR(CheckGatherRows(params));
+  const F32Matrix x = params.x.f32(), out = params.out.f32();
+  for (int64_t i = 0; i < out.rows; ++i) {
+    std::copy_n(x.row(params.rows[i]), x.cols, out.row(i));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status HostOps::CopyBlocks(const CopyBlocksParams& params) {
+  OpTimer timer(&times_.other);
+  QUIRE_RETURN_IF_ERROR(CheckCopyBlocks(params));
+  const int64_t bytes = params.kv.bytes_per_block();
+  char* blocks = static_cast<char*>(params.kv.data);
+  for (const BlockCopyIds& copy : params.copies) {
+    std::memmove(blocks + copy.dst * bytes, blocks + copy.src * bytes, static_cast<size_t>(bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status HostOps::SampleTokens(const SampleTokensParams& params) {
+  OpTimer timer(&times_.sampling);
+  return quire::SampleTokens(params, pool_, absl::MakeSpan(sampling_scratch_));
+}
+
+}  // namespace quire

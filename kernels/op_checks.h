@@ -1,0 +1,23 @@
+#pragma once
+
+#include "absl/status/status.h"
+#include "kernels/ops.h"
+
+// What every host backend checks before an op runs: shapes, types, ranges of ids and slots. kInvalidArgument naming the
+// op, the operand, what came and what was expected. Contents of device memory are not looked at. Thread-safe.
+namespace quire {
+
+absl::Status CheckEmbeddingLookup(const EmbeddingLookupParams& params);
+absl::Status CheckAddRmsNorm(const AddRmsNormParams& params);
+absl::Status CheckLinear(const LinearParams& params);
+absl::Status CheckRopeTable(const RopeTableParams& params);
+absl::Status CheckRopeAndStoreKv(const RopeAndStoreKvParams& params);
+absl::Status CheckAttentionBatch(const AttentionBatch& batch);
+// `batch` is the one of params.plan, already checked.
+absl::Status CheckPagedAttention(const PagedAttentionParams& params, const AttentionBatch& batch);
+absl::Status CheckSiluMul(const SiluMulParams& params);
+absl::Status CheckGatherRows(const GatherRowsParams& params);
+absl::Status CheckCopyBlocks(const CopyBlocksParams& params);
+absl::Status CheckSampleTokens(const SampleTokensParams& params);
+
+}  // namespace quire

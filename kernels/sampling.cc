@@ -1,0 +1,244 @@
+#include "kernels/sampling.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/base/philox.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/op_checks.h"
+
+namespace quire {
+namespace {
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+// First number of candidates that top-p alone looks at; nearly always enough.
+constexpr int64_t kFirstCandidates = 64;
+
+// The logits with the banned ids at -inf: `logits` itself if there are none.
+absl::Span<const float> MaskBanned(absl::Span<const float> logits, absl::Span<const int32_t> banned,
+                                   std::vector<float>* copy) {
+  if (banned.empty()) return logits;
+  copy->assign(logits.begin(), logits.end());
+  for (int32_t id : banned) (*copy)[id] = kMinusInfinity;
+  return *copy;
+}
+
+// Turns values of `candidates`, best first, into weights relative to the best one and cuts those below min_p.
+void WeighCandidates(const SampleRow& row, std::vector<Candidate>* candidates) {
+  const float max = candidates->front().value;
+  for (Candidate& candidate : *candidates) {
+    candidate.value = ExpNonPositive((candidate.value - max) / row.temperature);
+  }
+  while (candidates->back().value < row.min_p) candidates->pop_back();  // the first has weight 1
+}
+
+double SumOfWeights(absl::Span<const Candidate> candidates) {
+  double sum = 0;
+  for (const Candidate& candidate : candidates) sum += candidate.value;
+  return sum;
+}
+
+// Keeps the shortest head whose weights reach `target`. False, with nothing changed, if all together do not.
+bool CutTopP(double target, std::vector<Candidate>* candidates) {
+  double sum = 0;
+  for (size_t i = 0; i < candidates->size(); ++i) {
+    sum += (*candidates)[i].value;
+    if (sum < target) continue;
+    candidates->resize(i + 1);
+    return true;
+  }
+  return false;
+}
+
+// Survivors of top-p (and min-p) out of the whole vocabulary: best ids in growing numbers until they reach top_p.
+void SelectTopP(absl::Span<const float> logits, float max, const SampleRow& row, TokenDistribution* distribution) {
+  const double total = ExpWeights(logits, max, row.temperature, row.min_p, absl::MakeSpan(distribution->weights),
+                                  absl::MakeSpan(distribution->block_sums));
+  const int64_t vocab = static_cast<int64_t>(logits.size());
+  for (int64_t k = std::min(kFirstCandidates, vocab);; k = std::min(8 * k, vocab)) {
+    SelectTopK(logits, k, &distribution->sparse);
+    const size_t selected = distribution->sparse.size();
+    WeighCandidates(row, &distribution->sparse);
+    const bool all = k == vocab || distribution->sparse.size() < selected;  // min-p or the vocabulary ended it
+    if (CutTopP(row.top_p * total, &distribution->sparse) || all) return;
+  }
+}
+
+void ComputeSparse(absl::Span<const float> logits, const MaxScan& scan, const SampleRow& row,
+                   TokenDistribution* distribution) {
+  std::vector<Candidate>& sparse = distribution->sparse;
+  if (row.temperature < kGreedyTemperature) {
+    sparse.assign(1, Candidate{1, scan.argmax});
+  } else if (row.top_k > 0 && row.top_k < static_cast<int64_t>(logits.size())) {
+    SelectTopK(logits, row.top_k, &sparse);
+    WeighCandidates(row, &sparse);
+    if (row.top_p < 1) CutTopP(row.top_p * SumOfWeights(sparse), &sparse);
+  } else {
+    SelectTopP(logits, scan.max, row, distribution);
+  }
+  std::sort(sparse.begin(), sparse.end(), [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+  distribution->total = SumOfWeights(sparse);
+}
+
+int32_t DrawSparse(const TokenDistribution& distribution, double target) {
+  double sum = 0;
+  for (const Candidate& candidate : distribution.sparse) {
+    sum += candidate.value;
+    if (sum > target) return candidate.id;
+  }
+  return distribution.sparse.back().id;
+}
+
+int32_t DrawDense(const TokenDistribution& distribution, double target) {
+  // The block that takes the sum beyond the target, or by the chance of rounding the last one with any weight.
+  int64_t block = 0;
+  double sum = 0, sum_before = 0;
+  for (size_t b = 0; b < distribution.block_sums.size() && sum <= target; ++b) {
+    if (distribution.block_sums[b] == 0) continue;
+    block = static_cast<int64_t>(b);
+    sum_before = sum;
+    sum += distribution.block_sums[b];
+  }
+  const int64_t begin = block * kWeightBlock;
+  const int64_t end = std::min(begin + kWeightBlock, static_cast<int64_t>(distribution.weights.size()));
+  int64_t chosen = begin;
+  sum = sum_before;
+  for (int64_t id = begin; id < end && sum <= target; ++id) {
+    if (distribution.weights[id] == 0) continue;
+    chosen = id;
+    sum += distribution.weights[id];
+  }
+  return static_cast<int32_t>(chosen);
+}
+
+// Entries that a row may need among the log-probabilities.
+int64_t MaxLogprobs(int32_t num_logprobs, int64_t vocab) {
+  if (num_logprobs == SampleRow::kNoLogprobs) return 0;
+  return 1 + (num_logprobs < 0 ? vocab : std::min<int64_t>(num_logprobs, vocab));
+}
+
+// Fills `entries` (of size MaxLogprobs) and the remaining fields of *result for its token. The logits are not bad.
+void ReportLogprobs(absl::Span<const float> logits, float max, absl::Span<TokenLogprob> entries,
+                    std::vector<Candidate>* best, SampledToken* result) {
+  if (entries.empty()) return;
+  const double log_sum = LogSumExp(logits, max);
+  const auto entry = [log_sum](int32_t id, float logit) {
+    return TokenLogprob{id, static_cast<float>(static_cast<double>(logit) - log_sum)};
+  };
+  SelectTopK(logits, static_cast<int64_t>(entries.size()) - 1, best);
+  entries[0] = entry(result->token_id, logits[result->token_id]);
+  for (size_t i = 0; i < best->size(); ++i) entries[i + 1] = entry((*best)[i].id, (*best)[i].value);
+  result->logprobs_count = static_cast<int32_t>(best->size()) + 1;
+  result->rank = RankOf(logits, result->token_id);
+}
+
+void SampleOne(absl::Span<const float> logits, const SampleRow& row, absl::Span<TokenLogprob> entries,
+               SamplingScratch* scratch, SampledToken* result) {
+  ComputeDistribution(logits, row, scratch);
+  const TokenDistribution& distribution = scratch->distribution;
+  result->bad_logits = distribution.bad_logits;
+  if (result->bad_logits) return;
+  const float uniform = UniformFloat(row.seed, row.sequence_index, row.output_position, RandomPurpose::kDraw);
+  result->token_id = DrawToken(distribution, uniform);
+  ReportLogprobs(logits, distribution.raw_max, entries, &scratch->candidates, result);
+}
+
+void ScoreOne(absl::Span<const float> logits, const ScoreRow& row, absl::Span<TokenLogprob> entries,
+              SamplingScratch* scratch, SampledToken* result) {
+  const MaxScan scan = ScanMax(logits);
+  result->bad_logits = scan.bad || scan.argmax < 0;
+  if (result->bad_logits) return;
+  result->token_id = row.target_id;
+  ReportLogprobs(logits, scan.max, entries, &scratch->candidates, result);
+}
+
+// Gives each row its room among the log-probabilities, so that rows can be filled in any order.
+template <typename Row>
+void AssignLogprobRoom(absl::Span<const Row> rows, int64_t vocab, absl::Span<SampledToken> results,
+                       std::vector<TokenLogprob>* logprobs) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    results[i] = SampledToken{};
+    const int64_t room = MaxLogprobs(rows[i].num_logprobs, vocab);
+    if (room == 0) continue;
+    results[i].logprobs_begin = static_cast<int32_t>(logprobs->size());
+    logprobs->resize(logprobs->size() + room);
+  }
+}
+
+}  // namespace
+
+void ComputeDistribution(absl::Span<const float> logits, const SampleRow& row, SamplingScratch* scratch) {
+  TokenDistribution& distribution = scratch->distribution;
+  const MaxScan raw = ScanMax(logits);
+  const absl::Span<const float> masked = MaskBanned(logits, row.banned_ids, &scratch->masked_logits);
+  const MaxScan scan = row.banned_ids.empty() ? raw : ScanMax(masked);
+  distribution.bad_logits = raw.bad || scan.argmax < 0;
+  if (distribution.bad_logits) return;
+
+  distribution.raw_max = raw.max;
+  const int64_t vocab = static_cast<int64_t>(logits.size());
+  distribution.weights.resize(vocab);
+  distribution.block_sums.resize((vocab + kWeightBlock - 1) / kWeightBlock);
+  const bool top_k_off = row.top_k <= 0 || row.top_k >= vocab;
+  distribution.is_sparse = row.temperature < kGreedyTemperature || !top_k_off || row.top_p < 1;
+  if (distribution.is_sparse) {
+    ComputeSparse(masked, scan, row, &distribution);
+  } else {
+    distribution.total = ExpWeights(masked, scan.max, row.temperature, row.min_p, absl::MakeSpan(distribution.weights),
+                                    absl::MakeSpan(distribution.block_sums));
+  }
+}
+
+int32_t DrawToken(const TokenDistribution& distribution, float uniform) {
+  const double target = uniform * distribution.total;
+  return distribution.is_sparse ? DrawSparse(distribution, target) : DrawDense(distribution, target);
+}
+
+std::vector<double> FinalProbabilities(absl::Span<const float> logits, const SampleRow& row) {
+  SamplingScratch scratch;
+  ComputeDistribution(logits, row, &scratch);
+  const TokenDistribution& distribution = scratch.distribution;
+  if (distribution.bad_logits) return {};
+  std::vector<double> probabilities(logits.size(), 0);
+  if (distribution.is_sparse) {
+    for (const Candidate& candidate : distribution.sparse) {
+      probabilities[candidate.id] = candidate.value / distribution.total;
+    }
+  } else {
+    for (size_t id = 0; id < logits.size(); ++id) probabilities[id] = distribution.weights[id] / distribution.total;
+  }
+  return probabilities;
+}
+
+absl::Status SampleTokens(const SampleTokensParams& params, ThreadPool& pool, absl::Span<SamplingScratch> scratch) {
+  QUIRE_RETURN_IF_ERROR(CheckSampleTokens(params));
+  const F32Matrix logits = params.logits.f32();
+  AssignLogprobRoom(params.rows, logits.cols, params.sampled, params.logprobs);
+  AssignLogprobRoom(params.scores, logits.cols, params.scored, params.logprobs);
+
+  const auto row_of = [&](int32_t index) { return absl::Span<const float>(logits.row(index), logits.cols); };
+  const auto room_of = [&](const SampledToken& result, int32_t num_logprobs) {
+    const int64_t room = MaxLogprobs(num_logprobs, logits.cols);
+    return room == 0 ? absl::Span<TokenLogprob>()
+                     : absl::MakeSpan(params.logprobs->data() + result.logprobs_begin, room);
+  };
+  const int64_t num_sampled = static_cast<int64_t>(params.rows.size());
+  const int64_t num_rows = num_sampled + static_cast<int64_t>(params.scores.size());
+  pool.ParallelFor(num_rows, 1, [&](int64_t begin, int64_t end, int thread) {
+    for (int64_t i = begin; i < end; ++i) {
+      if (i < num_sampled) {
+        const SampleRow& row = params.rows[i];
+        SampledToken& result = params.sampled[i];
+        SampleOne(row_of(row.logits_row), row, room_of(result, row.num_logprobs), &scratch[thread], &result);
+      } else {
+        const ScoreRow& row = params.scores[i - num_sampled];
+        SampledToken& result = params.scored[i - num_sampled];
+        ScoreOne(row_of(row.logits_row), row, room_of(result, row.num_logprobs), &scratch[thread], &result);
+      }
+    }
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace quire
