@@ -41,8 +41,9 @@ struct ModelConfig {
   int32_t max_position_embeddings = 0;
   RopeConfig rope;
   bool tie_word_embeddings = false;
-  bool attention_bias = false;
-  bool mlp_bias = false;
+  bool attention_bias = false;         // of q, k and v
+  bool attention_output_bias = false;  // of o
+  bool mlp_bias = false;               // of gate, up and down
 
   std::vector<int32_t> eos_token_ids;  // generation_config.json's list wins over config.json's
   int32_t bos_token_id = -1;           // -1: none
@@ -53,8 +54,10 @@ struct ModelConfig {
   std::optional<int32_t> default_top_k;
 };
 
-// Reads the configuration of a model: a directory with config.json, or a .gguf file. Never allocates by a number in the
-// file. kNotFound if there is no such file, kInvalidArgument naming the file, the key, its value and what is allowed.
+// Reads the configuration of a model: a directory with config.json (and generation_config.json, if there), or a .gguf
+// file. Never allocates by a number in the file. What would change results and is not implemented is refused, not
+// ignored. kNotFound if there is no such file, kInvalidArgument naming the file, the key, its value and what is
+// allowed, kUnimplemented naming an architecture, rope type, quantization or other feature that is not built.
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& path);
 
 }  // namespace quire
