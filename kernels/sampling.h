@@ -18,7 +18,8 @@ namespace quire {
 inline constexpr float kGreedyTemperature = 1e-5f;
 
 // What may be drawn for one row: ids in ascending order with weights that sum to `total`. Either `sparse`, or `weights`
-// of the whole vocabulary with sums of its blocks of kWeightBlock.
+// of the whole vocabulary with sums of its blocks of kWeightBlock. A weight is relative to the best id's 1; below 1e-37
+// it is 0.
 struct TokenDistribution {
   bool bad_logits = false;  // and then nothing else is set
   float raw_max = 0;        // highest of the raw logits

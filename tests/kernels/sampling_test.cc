@@ -1,0 +1,351 @@
+#include "kernels/sampling.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/base/philox.h"
+#include "kernels/factory.h"
+#include "tests/testing/ref_data.h"
+
+namespace quire {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+using Json = nlohmann::ordered_json;
+
+std::vector<float> LogitsOf(const Json& values) {
+  std::vector<float> logits;
+  for (const Json& value : values) logits.push_back(value.is_null() ? -kInfinity : value.get<float>());
+  return logits;
+}
+
+std::vector<float> RandomLogits(int size, uint32_t seed, float scale = 4) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, scale);
+  std::vector<float> logits(size);
+  for (float& logit : logits) logit = normal(random);
+  return logits;
+}
+
+// The part of the reference cases that needs no penalty, bias or bad word: what SampleRow can say.
+bool IsOurs(const Json& params) {
+  return params.value("repetition_penalty", 1.0) == 1 && params.value("presence_penalty", 0.0) == 0 &&
+         params.value("frequency_penalty", 0.0) == 0 && params["logit_bias"].empty() &&
+         params["allowed_token_ids"].is_null() && params["bad_words_token_ids"].empty() &&
+         !params.contains("typical_p");
+}
+
+// Within 1e-5 and the same survivors. Those with less than 1e-37 are none of ours: weights are f32, and a draw has 24
+// bits.
+bool Near(const std::vector<double>& actual, const std::vector<double>& expected) {
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (std::abs(actual[i] - expected[i]) > 1e-5 || (actual[i] > 0) != (expected[i] > 1e-37)) return false;
+  }
+  return actual.size() == expected.size();
+}
+
+// `probs` with only the first `keep` of the tied `ids` left, renormalised.
+std::vector<double> KeepTied(std::vector<double> probs, const Json& tie, size_t keep) {
+  std::vector<int> ids = tie["ids"].get<std::vector<int>>();
+  double tied = 0, sum = 0;
+  for (int id : ids) tied = std::max(tied, probs[id]);
+  for (size_t i = 0; i < ids.size(); ++i) probs[ids[i]] = i < keep ? tied : 0;
+  for (double p : probs) sum += p;
+  for (double& p : probs) p /= sum;
+  return probs;
+}
+
+TEST(SamplingTest, ReferenceDistributions) {
+  const auto path = testing::RefPath("sampling.jsonl");
+  if (!path) GTEST_SKIP() << "no sampling.jsonl";
+  int checked = 0;
+  for (const Json& c : testing::ReadJsonLines(*path)) {
+    const Json& params = c["params"];
+    if (!IsOurs(params)) continue;
+    SCOPED_TRACE(c["name"].get<std::string>());
+    ++checked;
+    SampleRow row;
+    row.temperature = params["temperature"].get<float>();
+    row.min_p = params["min_p"].get<float>();
+    row.top_k = params["top_k"].get<int32_t>();
+    row.top_p = params["top_p"].get<float>();
+    std::vector<int32_t> banned;
+    if (c["output_ids"].size() < params["min_tokens"].get<size_t>()) {
+      banned = params["stop_token_ids"].get<std::vector<int32_t>>();
+    }
+    row.banned_ids = banned;
+    const std::vector<float> logits = LogitsOf(c["logits"]);
+    const std::vector<double> actual = FinalProbabilities(logits, row);
+    const auto expected = c["probs"].get<std::vector<double>>();
+    bool ok = Near(actual, expected);
+    if (c.contains("alt_probs")) ok |= Near(actual, c["alt_probs"].get<std::vector<double>>());
+    if (c.contains("tie_at_top_k")) {
+      ok |= Near(actual, KeepTied(expected, c["tie_at_top_k"], c["tie_at_top_k"]["keep"].get<size_t>()));
+    }
+    EXPECT_TRUE(ok);
+  }
+  EXPECT_GE(checked, 50);
+}
+
+struct Fixture {
+  explicit Fixture(int threads = 2) : pool(threads), scratch(threads) {}
+
+  absl::Status Sample(std::vector<float> logits, int64_t vocab, const std::vector<SampleRow>& rows,
+                      const std::vector<ScoreRow>& scores = {}) {
+    sampled.assign(rows.size(), {});
+    scored.assign(scores.size(), {});
+    logprobs.clear();
+    SampleTokensParams params;
+    params.logits = F32Matrix(logits.data(), static_cast<int64_t>(logits.size()) / vocab, vocab);
+    params.rows = rows;
+    params.sampled = absl::MakeSpan(sampled);
+    params.scores = scores;
+    params.scored = absl::MakeSpan(scored);
+    params.logprobs = &logprobs;
+    return SampleTokens(params, pool, absl::MakeSpan(scratch));
+  }
+
+  ThreadPool pool;
+  std::vector<SamplingScratch> scratch;
+  std::vector<SampledToken> sampled, scored;
+  std::vector<TokenLogprob> logprobs;
+};
+
+TEST(SamplingTest, RawLogprobsOfTheReference) {
+  const auto path = testing::RefPath("sampling.jsonl");
+  if (!path) GTEST_SKIP() << "no sampling.jsonl";
+  Fixture fixture;
+  for (const Json& c : testing::ReadJsonLines(*path)) {
+    SCOPED_TRACE(c["name"].get<std::string>());
+    const std::vector<float> logits = LogitsOf(c["logits"]);
+    ASSERT_TRUE(fixture.Sample(logits, static_cast<int64_t>(logits.size()), {SampleRow{.num_logprobs = 20}}).ok());
+    const SampledToken& token = fixture.sampled[0];
+    const Json& expected = c["logprobs_raw"];
+    ASSERT_EQ(token.logprobs_count, static_cast<int32_t>(expected.size()) + 1);
+    EXPECT_EQ(token.rank, 1);
+    EXPECT_EQ(fixture.logprobs[token.logprobs_begin].token_id, token.token_id);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const TokenLogprob& actual = fixture.logprobs[token.logprobs_begin + 1 + i];
+      EXPECT_EQ(actual.token_id, expected[i][0].get<int32_t>());
+      EXPECT_NEAR(actual.logprob, expected[i][1].get<double>(), 1e-5);
+    }
+  }
+}
+
+TEST(SamplingTest, BadLogits) {
+  Fixture fixture;
+  const float inf = kInfinity;
+  const std::vector<float> logits = {1,    2,    kNan, 3, 4,    0, inf, 0,    0, 0,    -inf, -inf, -inf,
+                                     -inf, -inf, 1,    5, -inf, 2, 0,   -inf, 7, -inf, -inf, -inf};
+  const int32_t banned[] = {1};
+  std::vector<SampleRow> rows;
+  for (int32_t r = 0; r < 5; ++r) rows.push_back({.logits_row = r, .num_logprobs = 2, .banned_ids = banned});
+  rows.push_back({.logits_row = 4});
+  ASSERT_TRUE(
+      fixture.Sample(logits, 5, rows, {{.logits_row = 0, .target_id = 1}, {.logits_row = 3, .target_id = 2}}).ok());
+  const std::vector<bool> bad = {true, true, true, false, true, false};
+  for (size_t i = 0; i < bad.size(); ++i) {
+    EXPECT_EQ(fixture.sampled[i].bad_logits, bad[i]) << i;
+    if (bad[i]) {
+      EXPECT_EQ(fixture.sampled[i].token_id, -1) << i;
+      EXPECT_EQ(fixture.sampled[i].logprobs_count, 0) << i;
+    }
+  }
+  EXPECT_EQ(fixture.sampled[3].token_id, 3);  // 1 is the best, but banned
+  EXPECT_EQ(fixture.sampled[3].rank, 2);
+  EXPECT_EQ(fixture.logprobs[fixture.sampled[3].logprobs_begin + 1].token_id, 1);  // raw: before the ban
+  EXPECT_EQ(fixture.sampled[5].token_id, 1);
+  EXPECT_TRUE(fixture.scored[0].bad_logits);
+  EXPECT_FALSE(fixture.scored[1].bad_logits);
+  EXPECT_EQ(fixture.scored[1].rank, 5);
+  EXPECT_EQ(fixture.logprobs[fixture.scored[1].logprobs_begin].logprob, -inf);
+}
+
+// softmax.json's finite cases through the score path; its others are bad logits.
+TEST(SamplingTest, SoftmaxOracle) {
+  const auto path = testing::RefPath("numeric/softmax.json");
+  if (!path) GTEST_SKIP() << "no numeric/softmax.json";
+  Fixture fixture;
+  for (const auto& c : testing::ReadJson(*path)["cases"]) {
+    SCOPED_TRACE(c["name"].get<std::string>());
+    std::vector<float> logits;
+    for (const auto& value : c["input"]) {
+      if (value.is_number()) {
+        logits.push_back(value.get<float>());
+      } else {
+        const std::string text = value.get<std::string>();
+        logits.push_back(text == "inf" ? kInfinity : text == "-inf" ? -kInfinity : kNan);
+      }
+    }
+    const bool bad = std::any_of(logits.begin(), logits.end(), [](float x) { return !(x < kInfinity); }) ||
+                     std::all_of(logits.begin(), logits.end(), [](float x) { return x == -kInfinity; });
+    const std::vector<double> probabilities = FinalProbabilities(logits, {.temperature = 1});
+    EXPECT_EQ(probabilities.empty(), bad);
+    if (bad) continue;
+    for (size_t i = 0; i < logits.size(); ++i) {
+      const double expected = c["softmax"][i].get<double>();
+      EXPECT_NEAR(probabilities[i], expected, 1e-6 * expected + 1e-7);
+    }
+    const float max = ScanMax(logits).max;
+    const double log_sum = c["logsumexp"].get<double>();
+    EXPECT_NEAR(LogSumExp(logits, max), log_sum, 1e-6 * std::abs(log_sum) + 1e-7);
+  }
+}
+
+TEST(SamplingTest, DrawsFollowTheDistribution) {
+  const std::vector<float> logits = {0, std::log(2.0f), -kInfinity, std::log(5.0f)};  // 1/8, 2/8, 0, 5/8
+  for (bool sparse : {false, true}) {
+    SamplingScratch scratch;
+    ComputeDistribution(logits, {.temperature = 1, .top_k = sparse ? 3 : 0}, &scratch);
+    ASSERT_EQ(scratch.distribution.is_sparse, sparse);
+    EXPECT_EQ(DrawToken(scratch.distribution, 0.0f), 0);
+    EXPECT_EQ(DrawToken(scratch.distribution, 0.124f), 0);
+    EXPECT_EQ(DrawToken(scratch.distribution, 0.126f), 1);
+    EXPECT_EQ(DrawToken(scratch.distribution, 0.374f), 1);
+    EXPECT_EQ(DrawToken(scratch.distribution, 0.376f), 3);
+    EXPECT_EQ(DrawToken(scratch.distribution, 0x1.fffffep-1f), 3);
+    std::vector<int> counts(4, 0);
+    constexpr int kDraws = 40000;
+    for (int i = 0; i < kDraws; ++i) {
+      ++counts[DrawToken(scratch.distribution, UniformFloat(7, 0, i, RandomPurpose::kDraw))];
+    }
+    EXPECT_NEAR(counts[0], kDraws / 8, 300);
+    EXPECT_NEAR(counts[1], kDraws / 4, 400);
+    EXPECT_EQ(counts[2], 0);
+  }
+}
+
+// Every way through the selection against a full sort in double.
+TEST(SamplingTest, SelectionMatchesFullSort) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 60; ++round) {
+    const int vocab = std::vector<int>{1, 3, 17, 257, 1000, 5000}[random() % 6];
+    std::vector<float> logits = RandomLogits(vocab, random(), round % 3 == 0 ? 0.05f : 3.0f);
+    for (float& logit : logits) logit = std::round(logit * 64) / 64;  // ties
+    SampleRow row{.temperature = round % 2 == 0 ? 1.0f : 0.7f};
+    if (random() % 2 == 0) row.top_k = static_cast<int32_t>(random() % 300);
+    if (random() % 2 == 0) row.top_p = static_cast<float>(random() % 1000 + 1) / 1000;
+    if (random() % 3 == 0) row.min_p = 0.02f;
+    SCOPED_TRACE(::testing::Message() << "vocab " << vocab << " top_k " << row.top_k << " top_p " << row.top_p);
+
+    std::vector<int> order(vocab);
+    for (int i = 0; i < vocab; ++i) order[i] = i;
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return logits[a] > logits[b]; });
+    std::vector<double> weights;
+    for (int id : order)
+      weights.push_back(std::exp((static_cast<double>(logits[id]) - logits[order[0]]) / row.temperature));
+    size_t keep = weights.size();
+    while (weights[keep - 1] < row.min_p) --keep;
+    if (row.top_k > 0) keep = std::min<size_t>(keep, row.top_k);
+    double total = 0, sum = 0;
+    for (size_t i = 0; i < keep; ++i) total += weights[i];
+    size_t cut = 0;
+    while (cut < keep && sum < row.top_p * total) sum += weights[cut++];
+    if (row.top_p == 1) cut = keep, sum = total;
+
+    const std::vector<double> actual = FinalProbabilities(logits, row);
+    int survivors = 0;
+    for (double p : actual) survivors += p > 0 ? 1 : 0;
+    // One token either way at the edge: the oracle sums in another precision.
+    ASSERT_NEAR(survivors, static_cast<int>(cut), row.top_p < 1 ? 1 : 0);
+    if (survivors != static_cast<int>(cut)) continue;
+    for (size_t i = 0; i < cut; ++i) ASSERT_NEAR(actual[order[i]], weights[i] / sum, 2e-6);
+  }
+}
+
+TEST(SamplingTest, RowsDoNotDependOnEachOtherOrOnThreads) {
+  constexpr int kVocab = 777, kRows = 23;
+  std::vector<float> logits = RandomLogits(kVocab * kRows, 5);
+  std::vector<SampleRow> rows;
+  for (int32_t r = 0; r < kRows; ++r) {
+    rows.push_back({.logits_row = r,
+                    .temperature = r % 3 == 0 ? 0.0f : 1.0f,
+                    .top_k = r % 4 == 0 ? 20 : 0,
+                    .top_p = r % 5 == 0 ? 0.8f : 1.0f,
+                    .seed = 9,
+                    .sequence_index = 2,
+                    .output_position = static_cast<uint32_t>(r),
+                    .num_logprobs = r % 2 == 0 ? 3 : SampleRow::kNoLogprobs});
+  }
+  Fixture together(4);
+  ASSERT_TRUE(together.Sample(logits, kVocab, rows, {{.logits_row = 3, .target_id = 5, .num_logprobs = -1}}).ok());
+  EXPECT_EQ(together.scored[0].logprobs_count, kVocab + 1);
+  Fixture alone(1);
+  for (int32_t r = 0; r < kRows; ++r) {
+    ASSERT_TRUE(alone.Sample(logits, kVocab, {rows[r]}).ok());
+    EXPECT_EQ(alone.sampled[0].token_id, together.sampled[r].token_id);
+    ASSERT_EQ(alone.sampled[0].logprobs_count, together.sampled[r].logprobs_count);
+    EXPECT_EQ(alone.sampled[0].rank, together.sampled[r].rank);
+    for (int32_t i = 0; i < alone.sampled[0].logprobs_count; ++i) {
+      const TokenLogprob& a = alone.logprobs[alone.sampled[0].logprobs_begin + i];
+      const TokenLogprob& b = together.logprobs[together.sampled[r].logprobs_begin + i];
+      EXPECT_EQ(a.token_id, b.token_id);
+      EXPECT_EQ(a.logprob, b.logprob);
+    }
+  }
+}
+
+TEST(SamplingTest, RefusesParametersOutOfRange) {
+  Fixture fixture;
+  const std::vector<float> logits(8, 1.0f);
+  const int32_t banned[] = {8};
+  const SampleRow bad_rows[] = {{.logits_row = 1}, {.temperature = -1},  {.temperature = kNan}, {.min_p = 2},
+                                {.top_p = 0},      {.num_logprobs = -3}, {.banned_ids = banned}};
+  for (const SampleRow& row : bad_rows) {
+    EXPECT_EQ(fixture.Sample(logits, 8, {row}).code(), absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_EQ(fixture.Sample(logits, 8, {}, {{.logits_row = 0, .target_id = 8}}).message(),
+            "SampleTokens: target_id is 8, expected 0..7");
+}
+
+TEST(VocabScanTest, ArgmaxIsTheLowestBest) {
+  for (int size : {1, 2, 5, 1023, 1024, 1025, 4100}) {
+    std::vector<float> logits(size, -2.0f);
+    EXPECT_EQ(ScanMax(logits).argmax, 0);
+    logits[size - 1] = 3;
+    EXPECT_EQ(ScanMax(logits).argmax, size - 1);
+    logits[size / 2] = 3;
+    EXPECT_EQ(ScanMax(logits).argmax, size / 2);
+    EXPECT_EQ(ScanMax(logits).max, 3);
+    logits[size - 1] = kNan;
+    EXPECT_TRUE(ScanMax(logits).bad);
+  }
+}
+
+TEST(VocabScanTest, ExpIsAccurate) {
+  for (float x = 0; x > -87; x -= 0.00173f) {
+    const double exact = std::exp(static_cast<double>(x));
+    ASSERT_NEAR(ExpNonPositive(x), exact, 2.4e-7 * exact) << x;
+  }
+  EXPECT_EQ(ExpNonPositive(0), 1);
+  EXPECT_EQ(ExpNonPositive(-100), 0);
+  EXPECT_EQ(ExpNonPositive(-kInfinity), 0);
+}
+
+// Known answers of Random123 1.14 (kat_vectors, philox4x32 10).
+TEST(PhiloxTest, KnownAnswers) {
+  using Words = std::array<uint32_t, 4>;
+  EXPECT_EQ(Philox4x32({0, 0, 0, 0}, {0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(Philox4x32({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}),
+            (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(Philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
+            (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST(PhiloxTest, UniformFloatUsesEveryKey) {
+  const float base = UniformFloat(1, 2, 3, RandomPurpose::kDraw);
+  EXPECT_NE(base, UniformFloat(2, 2, 3, RandomPurpose::kDraw));
+  EXPECT_NE(base, UniformFloat(uint64_t{1} << 32 | 1, 2, 3, RandomPurpose::kDraw));
+  EXPECT_NE(base, UniformFloat(1, 3, 3, RandomPurpose::kDraw));
+  EXPECT_NE(base, UniformFloat(1, 2, 4, RandomPurpose::kDraw));
+  EXPECT_GE(base, 0);
+  EXPECT_LT(base, 1);
+}
+
+}  // namespace
+}  // namespace quire
