@@ -59,7 +59,6 @@ class Scheduler {
  public:
   // `blocks` outlives the scheduler.
   Scheduler(const SchedulerOptions& options, SequenceLimits limits, BlockManager* blocks);
-  ~Scheduler();
 
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
@@ -89,27 +88,32 @@ class Scheduler {
   void FailStep(const SchedulePlan& plan, const absl::Status& status, absl::Time now, StepOutputs* outputs);
 
   bool HasWork() const { return !groups_.empty(); }
-  const SchedulerStats& stats();
+  const SchedulerStats& stats() const { return stats_; }
 
   // kInternal naming the first broken invariant of scheduler and block manager. O(everything).
   absl::Status CheckInvariants() const;
 
  private:
+  // The order of everything: rank, then index.
   struct Before {
     bool operator()(const Sequence* a, const Sequence* b) const;
   };
 
   // --- scheduler.cc: life of requests
-  SequenceGroup* Find(uint64_t handle);
-  bool InFlight(const Sequence& sequence) const;
-  void StopScheduling(Sequence* sequence);
+  SequenceGroup* Find(uint64_t handle) const;
+  bool InFlight(const Sequence& sequence) const { return in_flight_ && sequence.last_step == step_; }
+  void SetState(Sequence* sequence, SequenceState state);
+  void CountRequest(const SequenceGroup& group, int32_t sign);
   void ReleaseBlocks(Sequence* sequence);
-  void FinishSequence(Sequence* sequence, SequenceOutput event, StepOutputs* outputs);
-  void FailGroup(SequenceGroup* group, FinishReason reason, const absl::Status& status, absl::Time now,
-                 StepOutputs* outputs);
-  void PromoteLeader(SequenceGroup* group);
-  void DestroyFinishedGroups();
+  // Completes an event with what concerns the request, and ends the sequence if the event has a finish reason.
+  void EmitEvent(Sequence* sequence, SequenceOutput event, StepOutputs* outputs);
+  void Retire(SequenceGroup* group);
+  // Ends all sequences of a request: kAborted, or kError with `status`.
+  void EndGroup(SequenceGroup* group, FinishReason reason, const absl::Status& status, absl::Time now,
+                StepOutputs* outputs);
   void DropExpired(absl::Time now, StepOutputs* outputs);
+  // Forgets what no longer runs and, with no plan in flight, what has finished.
+  void CleanUp();
 
   // --- schedule.cc: making a plan
   void EmitForkedCopies(SchedulePlan* plan);
@@ -118,13 +122,12 @@ class Scheduler {
   void Admit();
   void PlanLeftover();
   void FillPlan(absl::Time now, SchedulePlan* plan);
-  void AddRows(Sequence* sequence, ScheduledSequence* entry, SchedulePlan* plan);
+  void AddRows(const Sequence& sequence, ScheduledSequence* entry, SchedulePlan* plan) const;
   bool MakeRoom(Sequence* sequence);
   Sequence* PickVictim(const Sequence* requester) const;
   void Preempt(Sequence* sequence);
   bool TryAdmit(Sequence* sequence);
   void Start(Sequence* sequence);
-  int32_t PrefillShare(const Sequence& sequence, bool others_want) const;
 
   // --- commit.cc: what a step gave
   void CommitSequence(const ScheduledSequence& entry, const StepResult& result, absl::Time now, StepOutputs* outputs);
@@ -132,27 +135,29 @@ class Scheduler {
   void CommitToken(Sequence* sequence, const SampledToken& token, const StepResult& result, absl::Time now,
                    StepOutputs* outputs);
   void ForkSiblings(Sequence* leader);
-  void EndStep();
 
   const SchedulerOptions options_;
   const SequenceLimits limits_;
   BlockManager* const blocks_;
 
-  absl::flat_hash_map<uint64_t, std::unique_ptr<SequenceGroup>> groups_;
-  std::vector<std::unique_ptr<SequenceGroup>> finished_groups_;  // until the plan in flight is done with them
-  std::vector<Sequence*> running_;
+  absl::flat_hash_map<uint64_t, std::unique_ptr<SequenceGroup>> groups_;  // unfinished, by handle
+  std::vector<std::unique_ptr<SequenceGroup>> finished_groups_;           // until no plan in flight holds them
+  std::vector<Sequence*> running_;  // in order of admission; others than kRunning are dropped by CleanUp
+  bool running_changed_ = false;    // running_ holds such others
+  int32_t num_running_ = 0;         // sequences in state kRunning
   std::set<Sequence*, Before> waiting_;
-  std::vector<Sequence*> forked_;  // with a copy to be done, in order of the forks
+  std::vector<Sequence*> forked_;  // those with a forked_copy, in order of the forks
 
-  std::vector<Sequence*> order_;     // scratch of Schedule
-  std::vector<Sequence*> prefills_;  // scratch of Schedule
-  int32_t budget_ = 0;               // tokens left in the plan being made
-  bool preempted_ = false;           // some sequence was, while making this plan
+  // Scratch of Schedule.
+  std::vector<Sequence*> order_;
+  std::vector<Sequence*> prefills_;
+  int32_t budget_ = 0;      // tokens left
+  bool preempted_ = false;  // some sequence was
 
   bool in_flight_ = false;
   int64_t step_ = 0;
   uint64_t num_arrivals_ = 0;
-  absl::Time next_deadline_ = absl::InfiniteFuture();  // none is earlier
+  absl::Time next_deadline_ = absl::InfiniteFuture();  // no live request has an earlier one
   SchedulerStats stats_;
 };
 

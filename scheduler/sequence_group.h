@@ -17,6 +17,7 @@ struct SequenceGroup {
   int32_t max_len = 0;              // prompt + output tokens that a sequence may have
   std::vector<Sequence> sequences;  // n of them; never moves
   int32_t num_unfinished = 0;       // sequences
+  int32_t num_running = 0;          // sequences
   std::vector<int32_t> ending_ids;  // eos ids unless ignored, then stop ids; banned while below min_tokens
   int32_t next_score_position = 0;  // first prompt position whose score is still to be delivered; none: prompt_len
   bool admitted = false;            // some sequence was, once

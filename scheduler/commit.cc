@@ -1,0 +1,129 @@
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "kernels/base/check.h"
+#include "scheduler/scheduler.h"
+
+namespace quire {
+namespace {
+
+bool Contains(const std::vector<int32_t>& ids, int32_t id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+// Appends the log-probabilities of one row to *outputs and returns where they begin.
+int32_t CopyLogprobs(const SampledToken& token, const StepResult& result, StepOutputs* outputs) {
+  const auto begin = static_cast<int32_t>(outputs->logprobs.size());
+  const auto from = result.logprobs.begin() + token.logprobs_begin;
+  outputs->logprobs.insert(outputs->logprobs.end(), from, from + token.logprobs_count);
+  return begin;
+}
+
+absl::Status BadLogits(int32_t position) {
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "logits of request hold NaN or infinity at position %d; the model or its weights cannot serve it", position));
+}
+
+}  // namespace
+
+void Scheduler::Commit(const SchedulePlan& plan, const StepResult& result, absl::Time now, StepOutputs* outputs) {
+  QUIRE_CHECK(in_flight_ && plan.step == step_);
+  QUIRE_CHECK(result.samples.size() == plan.samples.size() && result.scores.size() == plan.scores.size());
+  in_flight_ = false;
+  for (const ScheduledSequence& entry : plan.sequences) CommitSequence(entry, result, now, outputs);
+  CleanUp();
+}
+
+void Scheduler::CommitSequence(const ScheduledSequence& entry, const StepResult& result, absl::Time now,
+                               StepOutputs* outputs) {
+  Sequence* sequence = entry.sequence;
+  if (sequence->state == SequenceState::kFinished) {  // ended while the step was in flight
+    ReleaseBlocks(sequence);
+    return;
+  }
+  sequence->num_computed = entry.start + entry.num_tokens;
+  if (!CommitScores(entry, result, now, outputs)) return;
+  const SampledToken* token = entry.sample < 0 ? nullptr : &result.samples[entry.sample];
+  if (token != nullptr && token->bad_logits) {
+    EndGroup(sequence->group, FinishReason::kError, BadLogits(sequence->num_computed - 1), now, outputs);
+    return;
+  }
+  blocks_->Publish(sequence->table, sequence->tokens, sequence->num_computed, sequence->keys);
+  if (token == nullptr) return;
+  ForkSiblings(sequence);
+  CommitToken(sequence, *token, result, now, outputs);
+}
+
+// False if the request has failed.
+bool Scheduler::CommitScores(const ScheduledSequence& entry, const StepResult& result, absl::Time now,
+                             StepOutputs* outputs) {
+  SequenceGroup* group = entry.sequence->group;
+  for (int32_t i = 0; i < entry.scores_count; ++i) {
+    const SampledToken& score = result.scores[entry.scores_begin + i];
+    if (score.bad_logits) {
+      EndGroup(group, FinishReason::kError, BadLogits(group->next_score_position - 1), now, outputs);
+      return false;
+    }
+    PromptScoreOutput event;
+    event.handle = group->request.handle;
+    event.position = group->next_score_position++;
+    event.logprobs_begin = CopyLogprobs(score, result, outputs);
+    event.logprobs_count = score.logprobs_count;
+    event.rank = score.rank;
+    outputs->prompt_scores.push_back(event);
+  }
+  return true;
+}
+
+// The others of the request continue from the computed prompt. Each computes the last prompt token itself, so that
+// every sequence samples from a row of its own.
+void Scheduler::ForkSiblings(Sequence* leader) {
+  SequenceGroup& group = *leader->group;
+  for (Sequence& sibling : group.sequences) {
+    if (sibling.state != SequenceState::kBlocked) continue;
+    if (num_running_ >= options_.max_num_seqs) {  // computes the prompt again when its turn comes
+      SetState(&sibling, SequenceState::kWaiting);
+      continue;
+    }
+    Start(&sibling);
+    BlockManager::ForkResult fork = blocks_->Fork(leader->table, group.prompt_len() - 1);
+    sibling.table = std::move(fork.table);
+    sibling.table.ReserveCapacity(blocks_->BlocksFor(group.max_len));
+    sibling.num_computed = fork.num_tokens;
+    if (fork.copy.has_value()) {
+      sibling.forked_copy = fork.copy;
+      forked_.push_back(&sibling);
+    }
+    SetState(&sibling, SequenceState::kRunning);
+  }
+}
+
+void Scheduler::CommitToken(Sequence* sequence, const SampledToken& token, const StepResult& result, absl::Time now,
+                            StepOutputs* outputs) {
+  SequenceGroup& group = *sequence->group;
+  const SamplingParams& params = group.request.params;
+  sequence->tokens.push_back(token.token_id);
+  ++stats_.generation_tokens;
+  if (group.first_token_time == absl::InfinitePast()) group.first_token_time = now;
+
+  SequenceOutput event;
+  event.handle = group.request.handle;
+  event.sequence_index = sequence->index;
+  event.token_id = token.token_id;
+  event.logprobs_begin = CopyLogprobs(token, result, outputs);
+  event.logprobs_count = token.logprobs_count;
+  event.rank = token.rank;
+  event.time = now;
+  const int32_t num_output = sequence->num_tokens() - group.prompt_len();
+  if (num_output > params.min_tokens && Contains(group.ending_ids, token.token_id)) {
+    event.finish_reason = FinishReason::kStop;
+    event.stop_token_id = token.token_id;
+    event.stopped_by_eos = !params.ignore_eos && Contains(limits_.eos_token_ids, token.token_id);
+  } else if (sequence->num_tokens() >= group.max_len) {
+    event.finish_reason = FinishReason::kLength;
+  }
+  EmitEvent(sequence, std::move(event), outputs);
+}
+
+}  // namespace quire

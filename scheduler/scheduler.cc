@@ -1,0 +1,308 @@
+#include "scheduler/scheduler.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_format.h"
+#include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
+
+namespace quire {
+namespace {
+
+// Ageing: how many steps of waiting outweigh one level of priority.
+constexpr int64_t kStepsPerPriority = 1000;
+constexpr int32_t kMaxSequencesPerRequest = 64;
+
+SequenceOutput EventOf(const Sequence& sequence, FinishReason reason, const absl::Status& error, absl::Time now) {
+  SequenceOutput event;
+  event.handle = sequence.group->request.handle;
+  event.sequence_index = sequence.index;
+  event.finish_reason = reason;
+  event.error = error;
+  event.time = now;
+  return event;
+}
+
+}  // namespace
+
+bool Scheduler::Before::operator()(const Sequence* a, const Sequence* b) const {
+  const auto rank = [](const Sequence* s) {
+    return std::make_tuple(s->group->virtual_step, s->group->arrival_number, s->index);
+  };
+  return rank(a) < rank(b);
+}
+
+Scheduler::Scheduler(const SchedulerOptions& options, SequenceLimits limits, BlockManager* blocks)
+    : options_(options), limits_(std::move(limits)), blocks_(blocks) {
+  QUIRE_CHECK(options_.max_num_seqs >= 1 && options_.max_num_batched_tokens >= 1 && limits_.max_model_len >= 2);
+  running_.reserve(options_.max_num_seqs);
+  order_.reserve(options_.max_num_seqs);
+  prefills_.reserve(options_.max_num_seqs);
+}
+
+absl::Status Scheduler::CheckRequest(const EngineRequest& request) const {
+  const auto prompt_len = static_cast<int64_t>(request.prompt_ids.size());
+  const SamplingParams& params = request.params;
+  if (prompt_len < 1 || prompt_len >= limits_.max_model_len) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("the prompt has %d tokens, allowed are 1 to %d (max_model_len %d less one output token)",
+                        prompt_len, limits_.max_model_len - 1, limits_.max_model_len));
+  }
+  if (params.n < 1 || params.n > kMaxSequencesPerRequest) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("n is %d, allowed are 1 to %d", params.n, kMaxSequencesPerRequest));
+  }
+  if (params.max_tokens < 1) {
+    return absl::InvalidArgumentError(absl::StrFormat("max_tokens is %d, it must be at least 1", params.max_tokens));
+  }
+  if (static_cast<int64_t>(request.prompt_hashes.size()) != prompt_len / blocks_->block_size()) {
+    return absl::InvalidArgumentError(absl::StrFormat("%d block hashes for a prompt of %d tokens in blocks of %d",
+                                                      request.prompt_hashes.size(), prompt_len, blocks_->block_size()));
+  }
+  // The last token is never stored.
+  const int64_t stored = std::min<int64_t>(prompt_len + params.max_tokens, limits_.max_model_len) - 1;
+  if (blocks_->BlocksFor(static_cast<int32_t>(stored)) > blocks_->num_usable()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("a prompt of %d tokens with max_tokens %d needs %d KV blocks of %d tokens, the pool has %d",
+                        prompt_len, params.max_tokens, blocks_->BlocksFor(static_cast<int32_t>(stored)),
+                        blocks_->block_size(), blocks_->num_usable()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Scheduler::Add(EngineRequest request) {
+  QUIRE_RETURN_IF_ERROR(CheckRequest(request));
+  const uint64_t handle = request.handle;
+  auto [slot, inserted] = groups_.try_emplace(handle);
+  if (!inserted) return absl::AlreadyExistsError(absl::StrFormat("handle %d is in use", handle));
+
+  slot->second = std::make_unique<SequenceGroup>();
+  SequenceGroup& group = *slot->second;
+  group.request = std::move(request);
+  const SamplingParams& params = group.request.params;
+  group.max_len =
+      static_cast<int32_t>(std::min<int64_t>(int64_t{group.prompt_len()} + params.max_tokens, limits_.max_model_len));
+  group.next_score_position = params.prompt_logprobs.has_value() ? 1 : group.prompt_len();
+  if (!params.ignore_eos) group.ending_ids = limits_.eos_token_ids;
+  group.ending_ids.insert(group.ending_ids.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
+  group.virtual_step = step_ + int64_t{group.request.priority} * kStepsPerPriority;
+  group.arrival_number = num_arrivals_++;
+  group.num_unfinished = params.n;
+  group.sequences.reserve(params.n);
+  for (int32_t i = 0; i < params.n; ++i) group.sequences.emplace_back(&group, i, blocks_->NewTable());
+  CountRequest(group, +1);
+  SetState(&group.sequences[0], SequenceState::kWaiting);
+  next_deadline_ = std::min(next_deadline_, group.request.deadline);
+  return absl::OkStatus();
+}
+
+void Scheduler::Abort(uint64_t handle, absl::Time now, StepOutputs* outputs) {
+  SequenceGroup* group = Find(handle);
+  if (group == nullptr) return;
+  EndGroup(group, FinishReason::kAborted, absl::OkStatus(), now, outputs);
+  CleanUp();
+}
+
+void Scheduler::AbortSequence(uint64_t handle, int32_t sequence_index, absl::Time now, StepOutputs* outputs) {
+  SequenceGroup* group = Find(handle);
+  if (group == nullptr || sequence_index < 0 || sequence_index >= static_cast<int32_t>(group->sequences.size())) return;
+  Sequence* sequence = &group->sequences[sequence_index];
+  if (sequence->state == SequenceState::kFinished) return;
+  const bool computes_prompt = sequence->state != SequenceState::kBlocked;
+  EmitEvent(sequence, EventOf(*sequence, FinishReason::kAborted, absl::OkStatus(), now), outputs);
+  // If others still wait for the prompt, the next of them computes it.
+  if (computes_prompt) {
+    const auto next = std::find_if(group->sequences.begin(), group->sequences.end(),
+                                   [](const Sequence& s) { return s.state == SequenceState::kBlocked; });
+    if (next != group->sequences.end()) SetState(&*next, SequenceState::kWaiting);
+  }
+  CleanUp();
+}
+
+SequenceGroup* Scheduler::Find(uint64_t handle) const {
+  const auto found = groups_.find(handle);
+  return found == groups_.end() ? nullptr : found->second.get();
+}
+
+void Scheduler::SetState(Sequence* sequence, SequenceState state) {
+  SequenceGroup& group = *sequence->group;
+  if (sequence->state == SequenceState::kWaiting) waiting_.erase(sequence);
+  if (sequence->state == SequenceState::kRunning) {
+    running_changed_ = true;
+    --num_running_;
+    CountRequest(group, -1);
+    --group.num_running;
+    CountRequest(group, +1);
+  }
+  sequence->state = state;
+  if (state == SequenceState::kWaiting) waiting_.insert(sequence);
+  if (state == SequenceState::kRunning) {
+    running_.push_back(sequence);
+    ++num_running_;
+    CountRequest(group, -1);
+    ++group.num_running;
+    CountRequest(group, +1);
+  }
+}
+
+void Scheduler::CountRequest(const SequenceGroup& group, int32_t sign) {
+  if (group.num_running > 0) {
+    stats_.requests_running += sign;
+  } else {
+    stats_.requests_waiting += sign;
+    stats_.waiting_prompt_tokens += sign * group.prompt_len();
+  }
+}
+
+void Scheduler::ReleaseBlocks(Sequence* sequence) {
+  if (sequence->forked_copy.has_value()) {
+    sequence->forked_copy.reset();
+    std::erase(forked_, sequence);
+  }
+  sequence->table.Clear();
+}
+
+void Scheduler::EmitEvent(Sequence* sequence, SequenceOutput event, StepOutputs* outputs) {
+  SequenceGroup* group = sequence->group;
+  const bool finished = event.finish_reason != FinishReason::kNone;
+  if (finished) {
+    SetState(sequence, SequenceState::kFinished);
+    if (!InFlight(*sequence)) ReleaseBlocks(sequence);
+    event.request_finished = --group->num_unfinished == 0;
+  }
+  event.cached_tokens = group->cached_tokens;
+  event.num_preemptions = group->num_preemptions;
+  event.first_step = group->first_step;
+  event.last_step = group->last_step;
+  event.scheduled_time = group->scheduled_time;
+  event.first_token_time = group->first_token_time;
+  outputs->sequences.push_back(std::move(event));
+  if (finished && group->num_unfinished == 0) Retire(group);
+}
+
+void Scheduler::Retire(SequenceGroup* group) {
+  ++(group->aborted ? stats_.requests_aborted : group->failed ? stats_.requests_failed : stats_.requests_finished);
+  CountRequest(*group, -1);
+  const auto owner = groups_.find(group->request.handle);
+  finished_groups_.push_back(std::move(owner->second));
+  groups_.erase(owner);
+}
+
+void Scheduler::EndGroup(SequenceGroup* group, FinishReason reason, const absl::Status& status, absl::Time now,
+                         StepOutputs* outputs) {
+  group->aborted = reason == FinishReason::kAborted;
+  group->failed = reason == FinishReason::kError;
+  for (Sequence& sequence : group->sequences) {
+    if (sequence.state == SequenceState::kFinished) continue;
+    EmitEvent(&sequence, EventOf(sequence, reason, status, now), outputs);
+  }
+}
+
+void Scheduler::DropExpired(absl::Time now, StepOutputs* outputs) {
+  if (now < next_deadline_) return;
+  std::vector<SequenceGroup*> expired;
+  next_deadline_ = absl::InfiniteFuture();
+  for (const auto& [handle, group] : groups_) {
+    if (group->request.deadline <= now) {
+      expired.push_back(group.get());
+    } else {
+      next_deadline_ = std::min(next_deadline_, group->request.deadline);
+    }
+  }
+  std::sort(expired.begin(), expired.end(),
+            [](const SequenceGroup* a, const SequenceGroup* b) { return a->arrival_number < b->arrival_number; });
+  for (SequenceGroup* group : expired) {
+    EndGroup(group, FinishReason::kError,
+             absl::DeadlineExceededError(group->admitted ? "the request's deadline passed while it was running"
+                                                         : "the request's deadline passed while it was waiting"),
+             now, outputs);
+  }
+  CleanUp();
+}
+
+void Scheduler::FailStep(const SchedulePlan& plan, const absl::Status& status, absl::Time now, StepOutputs* outputs) {
+  QUIRE_CHECK(in_flight_ && plan.step == step_ && !status.ok());
+  in_flight_ = false;
+  for (const ScheduledSequence& entry : plan.sequences) {
+    if (Find(entry.sequence->group->request.handle) == entry.sequence->group) {
+      EndGroup(entry.sequence->group, FinishReason::kError, status, now, outputs);
+    }
+    ReleaseBlocks(entry.sequence);
+  }
+  // A fork that was not in the plan has lost the copy that the plan carried.
+  for (Sequence* sequence : running_) {
+    if (sequence->state == SequenceState::kRunning && sequence->copy_step == plan.step) Preempt(sequence);
+  }
+  CleanUp();
+}
+
+void Scheduler::CleanUp() {
+  if (running_changed_) {
+    std::erase_if(running_, [](const Sequence* s) { return s->state != SequenceState::kRunning; });
+    running_changed_ = false;
+  }
+  if (!in_flight_) finished_groups_.clear();
+}
+
+namespace {
+
+// The first broken rule of one sequence, or null. `may_hold`: a plan in flight may still read its blocks.
+const char* BrokenRule(const Sequence& s, bool may_hold, const BlockManager& blocks) {
+  switch (s.state) {
+    case SequenceState::kBlocked:
+    case SequenceState::kWaiting:
+      return s.table.empty() && s.num_computed == 0 ? nullptr : "does not run and holds blocks";
+    case SequenceState::kFinished:
+      return s.table.empty() || may_hold ? nullptr : "is finished and holds blocks";
+    case SequenceState::kRunning:
+      if (s.num_computed >= s.num_tokens()) return "has nothing to compute";
+      if (s.table.size() < blocks.BlocksFor(s.num_computed)) return "has more computed than its blocks hold";
+      return s.num_tokens() <= s.group->max_len ? nullptr : "is longer than allowed";
+  }
+  return "has no state";
+}
+
+}  // namespace
+
+absl::Status Scheduler::CheckInvariants() const {
+  QUIRE_RETURN_IF_ERROR(blocks_->CheckInvariants());
+  int32_t running = 0, waiting = 0, requests_running = 0;
+  for (const auto& [handle, group] : groups_) {
+    int32_t unfinished = 0, blocked = 0, group_running = 0, group_waiting = 0;
+    for (const Sequence& s : group->sequences) {
+      if (const char* rule = BrokenRule(s, InFlight(s), *blocks_)) {
+        return absl::InternalError(absl::StrFormat("sequence %d of request %d %s", s.index, handle, rule));
+      }
+      unfinished += s.state != SequenceState::kFinished;
+      blocked += s.state == SequenceState::kBlocked;
+      group_running += s.state == SequenceState::kRunning;
+      group_waiting += s.state == SequenceState::kWaiting;
+    }
+    if (unfinished == 0 || unfinished != group->num_unfinished || group_running != group->num_running ||
+        unfinished == blocked) {
+      return absl::InternalError(absl::StrFormat("request %d: %d unfinished (%d counted), %d running (%d), %d blocked",
+                                                 handle, unfinished, group->num_unfinished, group_running,
+                                                 group->num_running, blocked));
+    }
+    running += group_running;
+    waiting += group_waiting;
+    requests_running += group_running > 0;
+  }
+  const absl::flat_hash_set<const Sequence*> listed(running_.begin(), running_.end());
+  if (running != num_running_ || listed.size() != running_.size() || static_cast<int32_t>(listed.size()) != running ||
+      static_cast<int32_t>(waiting_.size()) != waiting || running > options_.max_num_seqs) {
+    return absl::InternalError(absl::StrFormat("%d sequences run and %d wait; %d and %d are listed", running, waiting,
+                                               running_.size(), waiting_.size()));
+  }
+  if (requests_running != stats_.requests_running ||
+      static_cast<int32_t>(groups_.size()) != requests_running + stats_.requests_waiting) {
+    return absl::InternalError(absl::StrFormat("%d of %d requests run; %d and %d counted", requests_running,
+                                               groups_.size(), stats_.requests_running, stats_.requests_waiting));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace quire
