@@ -44,7 +44,7 @@ bool IsOurs(const Json& params) {
 // bits.
 bool Near(const std::vector<double>& actual, const std::vector<double>& expected) {
   for (size_t i = 0; i < expected.size(); ++i) {
-    if (std::abs(actual[i] - expected[i]) > 1e-5 || (actual[i] > 0) != (expected[i] > 1e-37)) return false;
+    if (std::abs(actual[i] - expected[i]) > 1e-5 || (actual[i] > 1e-37) != (expected[i] > 1e-37)) return false;
   }
   return actual.size() == expected.size();
 }
