@@ -99,6 +99,7 @@ EngineStats EngineImpl::GetStats() const {
   }
   stats.requests_waiting = inbox_.queued_requests();
   stats.waiting_prompt_tokens = inbox_.queued_tokens();
+  stats.output_queue_waits = outputs_.num_waits();
   stats.healthy = IsHealthy();
   return stats;
 }
@@ -225,7 +226,7 @@ void EngineImpl::Publish() {
   }
   inbox_.SetWaiting(scheduled.requests_waiting, scheduled.waiting_prompt_tokens);
   outputs_.CollectFinished(&finished_);
-  if (outputs_.Publish()) ++running_stats_.output_queue_waits;
+  outputs_.Publish();
   if (finished_.empty()) return;
   inbox_.Finish(finished_);
   finished_.clear();

@@ -26,15 +26,16 @@ void EngineOutputs::CollectFinished(std::vector<uint64_t>* handles) const {
   }
 }
 
-bool EngineOutputs::Publish() {
-  if (Empty(gathered_)) return false;
-  if (rings_.size() == 1) return rings_[0]->Write(&gathered_);
-  DealOut();
-  bool waited = false;
-  for (size_t shard = 0; shard < rings_.size(); ++shard) {
-    if (!Empty(dealt_[shard])) waited |= rings_[shard]->Write(&dealt_[shard]);
+void EngineOutputs::Publish() {
+  if (Empty(gathered_)) return;
+  if (rings_.size() == 1) {
+    rings_[0]->Write(&gathered_);
+    return;
   }
-  return waited;
+  DealOut();
+  for (size_t shard = 0; shard < rings_.size(); ++shard) {
+    if (!Empty(dealt_[shard])) rings_[shard]->Write(&dealt_[shard]);
+  }
 }
 
 void EngineOutputs::DealOut() {
@@ -57,6 +58,12 @@ void EngineOutputs::Close() {
 
 void EngineOutputs::StopWaiting() {
   for (auto& ring : rings_) ring->StopWaiting();
+}
+
+int64_t EngineOutputs::num_waits() const {
+  int64_t waits = 0;
+  for (const auto& ring : rings_) waits += ring->num_waits();
+  return waits;
 }
 
 }  // namespace quire

@@ -29,14 +29,13 @@ void Append(const StepOutputs& from, StepOutputs& to) {
 
 }  // namespace
 
-bool OutputRing::Write(StepOutputs* outputs) {
-  bool waited = false;
+void OutputRing::Write(StepOutputs* outputs) {
   {
     std::unique_lock lock(mutex_);
     QUIRE_CHECK(!closed_);
-    while (full() && !stop_waiting_) {
-      waited = true;
-      writable_.wait(lock);
+    if (full() && !stop_waiting_) {
+      num_waits_.fetch_add(1, std::memory_order_relaxed);
+      writable_.wait(lock, [this] { return !full() || stop_waiting_; });
     }
     // Once the spare slot is in use everything later goes there, so that the order is kept.
     if (full() || spare_used_) {
@@ -49,7 +48,6 @@ bool OutputRing::Write(StepOutputs* outputs) {
     Clear(*outputs);
   }
   readable_.notify_one();
-  return waited;
 }
 
 void OutputRing::Close() {

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <mutex>
 
 #include "scheduler/engine.h"
@@ -21,13 +23,15 @@ class OutputRing : public StepOutputQueue {
   // --- writer
 
   // Moves *outputs into the ring and leaves it empty, with the capacity of an older slot. Blocks while the ring is
-  // full; true if it did.
-  bool Write(StepOutputs* outputs);
+  // full.
+  void Write(StepOutputs* outputs);
   // The writer has ended. Idempotent.
   void Close();
 
   // From any thread: the writer does not wait any more, neither now nor later.
   void StopWaiting();
+  // From any thread: writes that found the ring full, one that waits now included.
+  int64_t num_waits() const { return num_waits_.load(std::memory_order_relaxed); }
 
   // --- reader
 
@@ -38,6 +42,7 @@ class OutputRing : public StepOutputQueue {
   StepOutputs* Slot(int64_t index) { return &slots_[index % kNumSlots]; }
   bool full() const { return num_written_ - num_released_ == kNumSlots; }
 
+  std::atomic<int64_t> num_waits_ = 0;
   std::mutex mutex_;
   std::condition_variable readable_, writable_;
   // Guarded by mutex_, but for the slots num_released_ .. num_written_ - 1, which belong to the reader.

@@ -1,0 +1,115 @@
+// The engine thread allocates nothing in steady state: an operator new that counts, on the engine thread only and only
+// between two steps.
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "scheduler/engine_with_runner.h"
+#include "tests/scheduler/engine_test_util.h"
+
+namespace {
+thread_local bool counting = false;
+thread_local int64_t num_allocations = 0;
+
+void* CountingAllocate(size_t bytes, size_t alignment) {
+  if (counting) ++num_allocations;
+  void* data = alignment <= alignof(std::max_align_t)
+                   ? std::malloc(bytes)
+                   : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  if (data == nullptr) std::abort();
+  return data;
+}
+}  // namespace
+
+void* operator new(size_t bytes) { return CountingAllocate(bytes, 1); }
+void* operator new[](size_t bytes) { return CountingAllocate(bytes, 1); }
+void* operator new(size_t bytes, std::align_val_t alignment) {
+  return CountingAllocate(bytes, static_cast<size_t>(alignment));
+}
+void* operator new[](size_t bytes, std::align_val_t alignment) {
+  return CountingAllocate(bytes, static_cast<size_t>(alignment));
+}
+void operator delete(void* data) noexcept { std::free(data); }
+void operator delete[](void* data) noexcept { std::free(data); }
+void operator delete(void* data, size_t) noexcept { std::free(data); }
+void operator delete[](void* data, size_t) noexcept { std::free(data); }
+void operator delete(void* data, std::align_val_t) noexcept { std::free(data); }
+void operator delete[](void* data, std::align_val_t) noexcept { std::free(data); }
+void operator delete(void* data, size_t, std::align_val_t) noexcept { std::free(data); }
+void operator delete[](void* data, size_t, std::align_val_t) noexcept { std::free(data); }
+
+namespace quire {
+namespace {
+
+using testing::HookedRunner;
+using testing::OutputCollector;
+using testing::RunnerHooks;
+
+constexpr int kSequences = 8;
+constexpr int kSteps = 200;
+
+// Runs 8 sampled requests with log-probabilities on `runner` and returns the allocations of the engine thread over 200
+// decode steps of all of them.
+int64_t AllocationsInSteadyState(std::unique_ptr<ModelRunner> runner, const ModelConfig& config) {
+  int64_t first = 0, allocations = -1;
+  RunnerHooks hooks;
+  hooks.before_step = [&](int64_t step, const ForwardBatch& batch) {
+    // All 8 decode: warm-up begins.
+    if (first == 0 && batch.samples.size() == kSequences && batch.token_ids.size() == kSequences) first = step + 40;
+    if (first != 0 && step == first) num_allocations = 0, counting = true;
+    if (first != 0 && step == first + kSteps) counting = false, allocations = num_allocations;
+    return absl::OkStatus();
+  };
+  const int32_t block_size = runner->block_size();
+  auto engine =
+      CreateEngineWithRunner(EngineOptions(), config, std::make_unique<HookedRunner>(std::move(runner), hooks));
+  EXPECT_TRUE(engine.ok()) << engine.status();
+  OutputCollector collector(**engine, 1);
+  for (uint64_t handle = 1; handle <= kSequences; ++handle) {
+    SamplingParams params;
+    params.temperature = 0.8f;
+    params.top_p = 0.95f;
+    params.top_k = 50;
+    params.min_p = 0.01f;
+    params.seed = handle;
+    params.logprobs = 5;
+    params.ignore_eos = true;
+    params.max_tokens = 300;
+    std::vector<int32_t> prompt;
+    for (uint64_t i = 0; i < 20 + handle; ++i) prompt.push_back(static_cast<int32_t>(4 + (i * handle) % 300));
+    EngineRequest request = MakeEngineRequest(prompt, params, block_size, KeyContext());
+    request.handle = handle;
+    EXPECT_TRUE((*engine)->Submit(std::move(request)).ok());
+  }
+  (*engine)->Start();
+  EXPECT_TRUE((*engine)->WaitIdle(absl::InfiniteFuture()));
+  (*engine)->Stop();
+  collector.Join();
+  for (const auto& [handle, request] : collector.requests()) EXPECT_EQ(request.sequences.at(0).tokens.size(), 300u);
+  return allocations;
+}
+
+TEST(EngineAllocationTest, SteadyDecodingAllocatesNothing) {
+  SimRunnerOptions options;
+  options.config.vocab_size = 320;
+  options.config.max_position_embeddings = 512;
+  options.num_kv_blocks = 500;
+  options.block_size = 16;
+  options.time_scale = 0;
+  auto runner = CreateSimRunner(options);
+  ASSERT_TRUE(runner.ok());
+  EXPECT_EQ(AllocationsInSteadyState(*std::move(runner), options.config), 0);
+}
+
+TEST(EngineAllocationTest, TheCounterCounts) {
+  counting = true;
+  num_allocations = 0;
+  std::make_unique<std::vector<int>>(100);
+  counting = false;
+  EXPECT_EQ(num_allocations, 2);
+}
+
+}  // namespace
+}  // namespace quire
