@@ -55,6 +55,8 @@ class SafetensorsDirectory {
 
   const std::string& path() const { return path_; }
   const SafetensorsFile::Tensor* FindTensor(std::string_view name) const;  // null if absent
+  // By name, in no particular order.
+  const absl::flat_hash_map<std::string_view, const SafetensorsFile::Tensor*>& tensors() const { return tensors_; }
 
  private:
   SafetensorsDirectory() = default;

@@ -1,7 +1,9 @@
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <ostream>
 #include <string>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -9,6 +11,7 @@
 #include "model/config.h"
 #include "model/gguf.h"
 #include "model/gguf_types.h"
+#include "model/safetensors.h"
 #include "server/cli/commands.h"
 #include "server/cli/format.h"
 
@@ -37,6 +40,19 @@ absl::StatusOr<TensorGroups> CountGgufTensors(const std::string& path) {
   return groups;
 }
 
+absl::StatusOr<TensorGroups> CountTensors(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error)) return CountGgufTensors(path);
+  QUIRE_ASSIGN_OR_RETURN(const auto directory, SafetensorsDirectory::Open(path));
+  TensorGroups groups;
+  for (const auto& [name, tensor] : directory->tensors()) {
+    TensorGroup& group = groups[std::string(tensor->dtype)];
+    ++group.count;
+    group.bytes += tensor->bytes;
+  }
+  return groups;
+}
+
 // What is known about a model, and what follows for the KV cache.
 struct Inspection {
   ModelConfig config;
@@ -49,7 +65,7 @@ struct Inspection {
 absl::StatusOr<Inspection> Inspect(const InspectOptions& options) {
   Inspection result;
   QUIRE_ASSIGN_OR_RETURN(result.config, LoadModelConfig(options.model));
-  QUIRE_ASSIGN_OR_RETURN(result.tensors, CountGgufTensors(options.model));
+  QUIRE_ASSIGN_OR_RETURN(result.tensors, CountTensors(options.model));
   for (const auto& [type, group] : result.tensors) result.weight_bytes += group.bytes;
   const ModelConfig& config = result.config;
   const int64_t element_bytes = options.kv_dtype == "f32" ? 4 : 2;

@@ -1,0 +1,65 @@
+// quire inspect: needs no server.
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/server/cli_runner.h"
+#include "tests/testing/ref_data.h"
+
+namespace quire::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(InspectTest, CountsTensorsAndMemory) {
+  const auto path = testing::RefPath("gguf/tiny_llama_mix.gguf");
+  if (!path) GTEST_SKIP() << "no oracle data gguf/tiny_llama_mix.gguf";
+  const RunResult result = RunCli({"inspect", *path, "--json", "--context", "100", "--memory", "1MiB"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto lines = result.Lines();
+  ASSERT_EQ(lines.size(), 1u);
+  const nlohmann::json& json = lines[0];
+  EXPECT_EQ(json["architecture"], "LlamaForCausalLM");
+  int64_t bytes = 0;
+  for (const nlohmann::json& group : json["tensors"]) bytes += group["bytes"].get<int64_t>();
+  EXPECT_EQ(json["weight_bytes"], bytes);
+  EXPECT_GT(bytes, 0);
+  const int64_t per_token =
+      2 * json["layers"].get<int64_t>() * json["kv_heads"].get<int64_t>() * json["head_dim"].get<int64_t>() * 2;
+  EXPECT_EQ(json["kv_bytes_per_token"], per_token);
+  EXPECT_EQ(json["tokens"], (1 << 20) / per_token);
+  EXPECT_EQ(json["sequences"], (1 << 20) / per_token / 100);
+
+  const RunResult f32 = RunCli({"inspect", *path, "--json", "--kv-cache-dtype", "f32"});
+  EXPECT_EQ(f32.Lines()[0]["kv_bytes_per_token"], 2 * per_token);
+  EXPECT_FALSE(f32.Lines()[0].contains("tokens"));
+
+  const RunResult text = RunCli({"inspect", *path, "--memory", "1MiB"});
+  EXPECT_EQ(text.exit_code, 0);
+  EXPECT_THAT(text.out, HasSubstr("LlamaForCausalLM"));
+  EXPECT_THAT(text.out, HasSubstr("1.0 MiB hold " + std::to_string((1 << 20) / per_token) + " tokens"));
+}
+
+TEST(InspectTest, ReadsHuggingFaceDirectories) {
+  const auto path = testing::RefPath("tiny/llama_gqa");
+  if (!path) GTEST_SKIP() << "no oracle data tiny/llama_gqa";
+  const RunResult result = RunCli({"inspect", *path, "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const nlohmann::json json = result.Lines()[0];
+  ASSERT_FALSE(json["tensors"].empty());
+  EXPECT_GT(json["weight_bytes"], 0);
+}
+
+TEST(InspectTest, BadModelsEndWith66) {
+  const RunResult missing = RunCli({"inspect", "no/such/model.gguf"});
+  EXPECT_EQ(missing.exit_code, 66);
+  EXPECT_THAT(missing.err, HasSubstr("no/such/model.gguf"));
+  EXPECT_EQ(missing.out, "");
+  const RunResult no_model = RunCli({"inspect", testing::SourcePath("README.md")});
+  EXPECT_EQ(no_model.exit_code, 66);
+  EXPECT_NE(no_model.err, "");
+}
+
+}  // namespace
+}  // namespace quire::cli
