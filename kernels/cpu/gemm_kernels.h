@@ -14,6 +14,11 @@ inline constexpr int32_t kTileOutputs = 16;  // outputs of a weight tile
 inline constexpr int32_t kBlock = 32;        // inputs that share an activation scale
 inline constexpr int32_t kFloatLanes = 16;   // partial sums of a dot product with float weights
 
+// Blocks of activations whose largest magnitude is below 2^-120 count as zero: then 127 / magnitude is finite for all
+// others. Compared as the bits of an f32, where NaN is above infinity.
+inline constexpr uint32_t kLeastAbsMaxBits = 0x03800000;
+inline constexpr uint32_t kInfinityBits = 0x7f800000;
+
 // How a block format is held: the integer u = value + offset, 0 <= u <= max, in a byte or a nibble.
 struct IntFormat {
   bool nibbles = false;      // two values a byte
@@ -75,11 +80,7 @@ struct WeightTiles {
   int64_t padded_cols = 0;  // float formats
 };
 
-// Rows of activations in int8, made by `quantize` for `integer_gemm` of the same unit. A panel of R rows is one record
-// a block, one behind the other, with S = GemmKernels::panel_slots:
-//   f32 scale[S], f32 scaled_sum[S] (scale * float(sum of the block)), i32 sum[2][S] (inputs 0..15, 16..31), i8
-//   q[R][32]
-// Slots from R on are unspecified.
+// Where the results of one panel of rows go.
 struct OutputBlock {
   float* data = nullptr;  // [rows, outputs] of the panel's rows and the part's first output
   int64_t stride = 0;
@@ -88,6 +89,13 @@ struct OutputBlock {
   const float* bias = nullptr;  // [outputs] or null
 };
 
+// The kernels of one instruction set.
+//
+// Rows of activations in int8, made by `quantize` for `integer_gemm` of the same unit. A panel of R rows is one record
+// a block, one behind the other, with S = GemmKernels::panel_slots:
+//   f32 scale[S], f32 scaled_sum[S] (scale * float(sum of the block)), i32 sum[2][S] (inputs 0..15, 16..31), i8
+//   q[R][32]
+// Slots from R on are unspecified.
 struct GemmKernels {
   const char* name = nullptr;
   int32_t max_panel_rows = 0;  // of quantize and integer_gemm

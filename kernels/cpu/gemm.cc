@@ -1,0 +1,140 @@
+#include "kernels/cpu/gemm.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "kernels/base/check.h"
+
+namespace quire {
+namespace {
+
+// Weights that stay in the second-level cache while the panels of rows pass over them.
+constexpr int64_t kCachedWeightBytes = 256 << 10;
+constexpr int64_t kPiecesPerThread = 8;
+// Below this many inputs the calling thread quantises alone: waking the others costs more.
+constexpr int64_t kMinSharedInputs = 1 << 14;
+
+constexpr int64_t RoundUp(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+// Splits `rows` into ranges of at most `most` rows that differ by at most one.
+class RowRanges {
+ public:
+  RowRanges(int64_t rows, int64_t most) : rows_(rows), count_((rows + most - 1) / most) {}
+  int64_t count() const { return count_; }
+  int64_t begin(int64_t range) const { return range * rows_ / count_; }
+  int32_t size(int64_t range) const { return static_cast<int32_t>(begin(range + 1) - begin(range)); }
+
+ private:
+  int64_t rows_;
+  int64_t count_;
+};
+
+// One call of CpuLinear.
+struct Layer {
+  const GemmKernels& kernels;
+  const CpuPackedWeight& weight;
+  ConstF32Matrix x;  // columns padded to kFloatLanes if the weight has a float part
+  const float* bias;
+  F32Matrix out;
+  RowRanges panels;
+  const std::byte* panel_data;
+  int64_t panel_bytes;
+
+  OutputBlock Output(const CpuPackedWeight::Part& part, const RowRanges& ranges, int64_t range) const {
+    return {out.row(ranges.begin(range)) + part.first_row, out.stride, ranges.size(range), part.rows,
+            bias == nullptr ? nullptr : bias + part.first_row};
+  }
+};
+
+// Tiles [begin, end) of one part for all rows.
+void RunTiles(const Layer& layer, const CpuPackedWeight::Part& part, int64_t begin, int64_t end) {
+  if (part.tiles.blocks > 0) {
+    for (int64_t p = 0; p < layer.panels.count(); ++p) {
+      layer.kernels.integer_gemm(part.tiles, begin, end, layer.panel_data + p * layer.panel_bytes,
+                                 layer.Output(part, layer.panels, p));
+    }
+    return;
+  }
+  const RowRanges ranges(layer.x.rows, layer.kernels.max_float_rows);
+  for (int64_t r = 0; r < ranges.count(); ++r) {
+    layer.kernels.float_gemm(part.tiles, begin, end, layer.x.row(ranges.begin(r)), layer.x.stride,
+                             layer.Output(part, ranges, r));
+  }
+}
+
+// Tiles [begin, end) of the parts taken one after the other.
+void RunTilesOfParts(const Layer& layer, int64_t begin, int64_t end) {
+  for (const CpuPackedWeight::Part& part : layer.weight.parts()) {
+    const int64_t count = part.num_tiles();
+    if (begin < count && end > 0) RunTiles(layer, part, std::max<int64_t>(begin, 0), std::min(end, count));
+    begin -= count;
+    end -= count;
+  }
+}
+
+void Quantize(const Layer& layer, ThreadPool& pool, std::byte* panel_data) {
+  const int64_t blocks = layer.weight.cols() / kBlock;
+  const int64_t count = layer.panels.count();
+  pool.ParallelFor(count, layer.x.rows * layer.x.cols < kMinSharedInputs ? count : 1, [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; ++p) {
+      layer.kernels.quantize(layer.x.row(layer.panels.begin(p)), layer.x.stride, layer.panels.size(p), blocks,
+                             panel_data + p * layer.panel_bytes);
+    }
+  });
+}
+
+// Tiles that one thread takes at a time.
+int64_t PieceTiles(const CpuPackedWeight& weight, int64_t num_tiles, int num_threads) {
+  const int64_t cached = kCachedWeightBytes * num_tiles / weight.bytes();
+  return std::max<int64_t>(1, std::min(cached, num_tiles / (kPiecesPerThread * num_threads)));
+}
+
+// x with zeros up to a multiple of kFloatLanes columns.
+ConstF32Matrix PadColumns(ConstF32Matrix x, float* to) {
+  const int64_t cols = RoundUp(x.cols, kFloatLanes);
+  for (int64_t r = 0; r < x.rows; ++r) {
+    std::memcpy(to + r * cols, x.row(r), static_cast<size_t>(x.cols) * sizeof(float));
+    std::fill(to + r * cols + x.cols, to + (r + 1) * cols, 0.0f);
+  }
+  return {to, x.rows, cols};
+}
+
+}  // namespace
+
+void GemmScratch::Free::operator()(std::byte* data) const { operator delete[](data, std::align_val_t{64}); }
+
+std::byte* GemmScratch::Reserve(int64_t bytes) {
+  if (bytes > bytes_) {
+    data_.reset();
+    data_.reset(new (std::align_val_t{64}) std::byte[static_cast<size_t>(bytes)]);
+    bytes_ = bytes;
+  }
+  return data_.get();
+}
+
+void CpuLinear(const GemmKernels& kernels, ThreadPool& pool, const CpuPackedWeight& weight, ConstF32Matrix x,
+               const float* bias, F32Matrix out, GemmScratch& scratch) {
+  QUIRE_CHECK(x.cols == weight.cols() && out.cols == weight.rows() && out.rows == x.rows);
+  if (x.rows == 0) return;
+  bool any_int = false, any_float = false;
+  int64_t num_tiles = 0;
+  for (const CpuPackedWeight::Part& part : weight.parts()) {
+    (part.tiles.blocks > 0 ? any_int : any_float) = true;
+    num_tiles += part.num_tiles();
+  }
+  const RowRanges panels(x.rows, kernels.max_panel_rows);
+  const int64_t record_bytes = int64_t{16} * kernels.panel_slots + int64_t{kBlock} * kernels.max_panel_rows;
+  const int64_t panel_bytes = any_int ? RoundUp(x.cols / kBlock * record_bytes, 64) : 0;
+  const bool pad = any_float && x.cols % kFloatLanes != 0;
+  const int64_t padded_bytes = pad ? x.rows * RoundUp(x.cols, kFloatLanes) * SizeOf(DType::kF32) : 0;
+  std::byte* memory = scratch.Reserve(panels.count() * panel_bytes + padded_bytes);
+  if (pad) x = PadColumns(x, reinterpret_cast<float*>(memory + panels.count() * panel_bytes));
+
+  const Layer layer = {kernels, weight, x, bias, out, panels, memory, panel_bytes};
+  if (any_int) Quantize(layer, pool, memory);
+  pool.ParallelFor(num_tiles, PieceTiles(weight, num_tiles, pool.num_threads()),
+                   [&](int64_t begin, int64_t end) { RunTilesOfParts(layer, begin, end); });
+}
+
+}  // namespace quire
