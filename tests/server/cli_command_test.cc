@@ -184,9 +184,8 @@ TEST_F(CommandTest, AFailureShowsStatusMessageAndDetails) {
 TEST_F(CommandTest, AnInterruptCancelsTheCall) {
   const RunResult result = Run({"generate", "interrupt"});
   EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.out, HasSubstr("0.0 "));
   EXPECT_THAT(result.err, HasSubstr("CANCELLED"));
-  server_.Stop();  // the handler has returned then
+  server_.Stop();  // returns when the handler has
   EXPECT_TRUE(service().cancelled);
 }
 
