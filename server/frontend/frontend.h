@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -53,8 +54,8 @@ class Frontend {
   ~Frontend();  // Stop
 
   // Takes a request over. On success its output goes to `sink` and the handle is good for Cancel; on error `sink` is
-  // never called: kInvalidArgument, kNotFound (model), kAlreadyExists (live id), kResourceExhausted, kUnavailable,
-  // kDeadlineExceeded. What needs the token count is checked later and comes through the sink.
+  // told Accepted at most: kInvalidArgument, kNotFound (model), kAlreadyExists (live id), kResourceExhausted,
+  // kUnavailable, kDeadlineExceeded. What needs the token count is checked later and comes through the sink.
   absl::StatusOr<uint64_t> Generate(GenerateRequest request, std::shared_ptr<OutputSink> sink);
 
   // The reader has gone: ends the request with kCancelled. Finished handles are ignored.
@@ -71,7 +72,7 @@ class Frontend {
 
   // New requests get kUnavailable from now on; taken ones go on.
   void BeginDrain();
-  bool draining() const { return draining_.load(std::memory_order_relaxed); }
+  bool draining() const { return live_.closed(); }
   // Blocks until no request is live, or until `deadline`; true if none is.
   bool WaitIdle(absl::Time deadline);
   // Ends what is left with kUnavailable, stops the engine, joins all threads. Idempotent.
@@ -84,17 +85,20 @@ class Frontend {
   int64_t num_live_requests() const { return live_.size(); }
 
  private:
-  absl::Status Admit(const ValidatedRequest& request, int64_t bytes);
   void EncodeAndSubmit(ValidatedRequest request, const std::shared_ptr<LiveRequest>& live);
   absl::Status TrySubmit(ValidatedRequest request, const std::shared_ptr<LiveRequest>& live);
-  void RunDetokenizer(int32_t shard);
-  int64_t NextSeed();
+  // Adds the ids of stop strings that spell a special token hidden from the text; see StreamOptions::hidden_stops.
+  std::vector<std::pair<int32_t, int32_t>> AddHiddenStops(SamplingParams* params) const;
+  void FinishAborted(LiveRequest& live);
+  void NoteEnd(LiveRequest& live, const absl::Status& status);
+  std::string MakeRequestId(uint64_t handle) const;
+  uint64_t NextSeed();
 
   Engine& engine_;
   const Tokenizer& tokenizer_;
   const FrontendOptions options_;
   const Validator validator_;
-  std::atomic<bool> draining_ = false;
+  const uint64_t id_key_;  // of made-up request ids: nobody can guess another's
   std::atomic<uint64_t> next_handle_ = 1;
   std::atomic<uint64_t> num_seeds_ = 0;
   LiveRequests live_;

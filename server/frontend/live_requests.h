@@ -24,7 +24,9 @@ struct LiveRequest {
   absl::Time arrival;
   // Made by the tokenizer thread before the engine hears of the request; the detokenizer's own from then on.
   std::unique_ptr<RequestStream> stream;
-  bool sink_ended = false;  // of whoever owns `stream`
+  bool sink_ended = false;    // the client has had its end; like `stream`
+  bool touched = false;       // by the step in the detokenizer's hands
+  bool engine_ended = false;  // the engine has had its last word; like `stream`
 
   // Guarded by LiveRequests' mutex.
   EndCause cause = EndCause::kNone;
@@ -34,13 +36,13 @@ struct LiveRequest {
 // All live requests, by handle and by the client's id. Any thread.
 class LiveRequests {
  public:
-  // kAlreadyExists if the id is live and still read by someone.
+  // kAlreadyExists if the id is live and still read by someone; kUnavailable after Close.
   absl::Status Add(const std::shared_ptr<LiveRequest>& live);
   // Null if unknown.
   std::shared_ptr<LiveRequest> Find(uint64_t handle) const;
   // Handles of those ids that are live.
   std::vector<uint64_t> FindIds(absl::Span<const std::string> request_ids) const;
-  std::vector<uint64_t> Handles() const;
+  std::vector<std::shared_ptr<LiveRequest>> All() const;
 
   // Notes why the request shall end (the first cause stays). True if the engine has it and must be told. A cause of
   // kClientGone frees the id.
@@ -53,6 +55,10 @@ class LiveRequests {
   void ReleaseId(const LiveRequest& live);
   void Remove(const LiveRequest& live);
 
+  // Nothing is added any more.
+  void Close();
+  bool closed() const;
+
   int64_t size() const;
   // Blocks until empty or until `deadline`; true if empty.
   bool WaitEmpty(absl::Time deadline) const;
@@ -61,6 +67,7 @@ class LiveRequests {
   void ReleaseIdLocked(const LiveRequest& live) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable absl::Mutex mutex_;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_map<uint64_t, std::shared_ptr<LiveRequest>> by_handle_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, uint64_t> by_id_ ABSL_GUARDED_BY(mutex_);
 };

@@ -70,6 +70,8 @@ struct OutputDelta {
 class OutputSink {
  public:
   virtual ~OutputSink() = default;
+  // The id of the request, made up if the client gave none. Before anything else, on the caller's thread.
+  virtual void Accepted(const std::string& /*request_id*/) {}
   virtual void Write(OutputDelta delta) = 0;
   virtual void Fail(const absl::Status& status) = 0;
   // True once nobody reads any more: the request's id may then be used again. Any thread.

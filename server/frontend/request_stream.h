@@ -40,6 +40,8 @@ class RequestStream {
  public:
   // The tokenizer must outlive the stream.
   RequestStream(const Tokenizer& tokenizer, StreamOptions options);
+  RequestStream(const RequestStream&) = delete;
+  RequestStream& operator=(const RequestStream&) = delete;
 
   void AddPromptScore(const PromptScoreOutput& score, absl::Span<const TokenLogprob> logprobs);
 
@@ -67,23 +69,24 @@ class RequestStream {
     IncrementalDecoder decoder;
     StopChecker checker;
     FinishReason reason = FinishReason::kNone;
-    SequenceDelta delta;
-    bool has_news = false;
+    SequenceDelta delta;  // not yet taken
   };
 
   void AddToken(const SequenceOutput& output, absl::Span<const TokenLogprob> logprobs, Sequence& sequence);
   std::optional<int32_t> AddText(const SequenceOutput& output, Sequence& sequence);
+  std::optional<int32_t> HiddenStop(int32_t token_id) const;
+  void EndAborted(Sequence& sequence, EndCause cause);
   void EndSequence(Sequence& sequence, Finish finish);
   Finish FinishOf(const SequenceOutput& output) const;
   void NoteProgress(const SequenceOutput& output);
 
-  const Tokenizer* tokenizer_;
   const StreamOptions options_;
   const StopStrings stops_;
   const bool decode_text_;
   std::vector<Sequence> sequences_;
   int32_t num_finished_ = 0;
   bool prompt_sent_ = false;
+  bool has_prompt_news_ = false;
   bool last_taken_ = false;
   std::vector<PositionLogprobs> prompt_logprobs_;  // not yet taken
   int32_t num_prompt_scores_ = 0;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
+#include "model/tokenizer/utf8.h"
 #include "server/frontend/errors.h"
 
 namespace quire {
@@ -23,7 +24,7 @@ absl::Status CheckInt(const std::string& field, int64_t value, int64_t min, int6
 absl::Status CheckBytes(const std::string& field, const std::string& text, int64_t max) {
   if (static_cast<int64_t>(text.size()) > max)
     return InvalidField(field, absl::StrCat(text.size(), " bytes are too long; at most ", max));
-  if (!IsValidUtf8(text)) return InvalidField(field, "not valid UTF-8");
+  if (!utf8::IsValid(text)) return InvalidField(field, "not valid UTF-8");
   return absl::OkStatus();
 }
 
@@ -35,27 +36,6 @@ absl::Status CheckUnit(const std::string& field, float value, bool lowest_open) 
 }
 
 }  // namespace
-
-bool IsValidUtf8(std::string_view text) {
-  const auto* p = reinterpret_cast<const unsigned char*>(text.data());
-  const auto* end = p + text.size();
-  while (p < end) {
-    const unsigned char lead = *p++;
-    if (lead < 0x80) continue;
-    if (lead < 0xC2 || lead > 0xF4) return false;
-    const int extra = lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3;
-    if (end - p < extra) return false;
-    // Only the second byte has ranges of its own: they keep out overlong forms, surrogates and what is past U+10FFFF.
-    const unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
-    const unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-    if (p[0] < low || p[0] > high) return false;
-    for (int i = 1; i < extra; ++i) {
-      if ((p[i] & 0xC0) != 0x80) return false;
-    }
-    p += extra;
-  }
-  return true;
-}
 
 Validator::Validator(RequestLimits limits) : limits_(std::move(limits)) {}
 
@@ -83,7 +63,7 @@ absl::Status Validator::CheckModel(const std::string& model) const {
   }
   // The name goes into a status message, which must be text.
   return absl::NotFoundError(
-      absl::StrCat("model: '", IsValidUtf8(model) ? model.substr(0, 256) : "?",
+      absl::StrCat("model: '", utf8::IsValid(model) ? model.substr(0, 256) : "?",
                    "' is not served; served: ", absl::StrJoin(limits_.served_model_names, ", ")));
 }
 
@@ -167,7 +147,7 @@ absl::Status Validator::CheckOutput(const GenerateRequest& in, ValidatedRequest*
 absl::Status Validator::CheckPrompt(GenerateRequest* in, ValidatedRequest* out) const {
   out->add_special_tokens = in->add_special_tokens;
   if (auto* text = std::get_if<std::string>(&in->prompt)) {
-    if (!IsValidUtf8(*text)) return InvalidField("text", "not valid UTF-8");
+    if (!utf8::IsValid(*text)) return InvalidField("text", "not valid UTF-8");
     out->prompt = std::move(*text);
     return absl::OkStatus();
   }

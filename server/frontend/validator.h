@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -71,8 +70,5 @@ class Validator {
 
   RequestLimits limits_;
 };
-
-// Whether `text` is UTF-8 as Unicode 15 table 3-7 has it: no surrogates, no overlong forms, nothing above U+10FFFF.
-bool IsValidUtf8(std::string_view text);
 
 }  // namespace quire

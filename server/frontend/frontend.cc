@@ -1,0 +1,277 @@
+#include "server/frontend/frontend.h"
+
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/base/check.h"
+#include "kernels/base/philox.h"
+#include "kernels/base/status_macros.h"
+#include "server/frontend/detokenizer.h"
+#include "server/frontend/errors.h"
+
+namespace quire {
+namespace {
+
+constexpr absl::Duration kRetryDelay = absl::Seconds(1);
+
+RequestLimits MakeLimits(const EngineInfo& info, const FrontendOptions& options) {
+  RequestLimits limits;
+  limits.served_model_names = options.served_model_names;
+  limits.vocab_size = info.config.vocab_size;
+  limits.max_model_len = info.max_model_len;
+  limits.max_logprobs = options.max_logprobs;
+  if (options.use_generation_config) {
+    limits.default_temperature = info.config.default_temperature;
+    limits.default_min_p = info.config.default_min_p;
+    limits.default_top_p = info.config.default_top_p;
+    limits.default_top_k = info.config.default_top_k;
+  }
+  return limits;
+}
+
+uint64_t RandomKey() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+// The `index`-th of a sequence of 128-bit numbers that never repeats, keyed by `key`.
+std::array<uint32_t, 4> Numbered(uint64_t key, uint64_t index) {
+  return Philox4x32({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), 0, 0},
+                    {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
+}
+
+int64_t PromptBytes(const ValidatedRequest& request) {
+  if (const auto* text = std::get_if<std::string>(&request.prompt)) return static_cast<int64_t>(text->size());
+  return static_cast<int64_t>(std::get<std::vector<int32_t>>(request.prompt).size() * sizeof(int32_t));
+}
+
+// Advice for errors that pass by themselves, and a field for those that only the prompt can cause.
+absl::Status Annotate(absl::Status status) {
+  if (status.code() == absl::StatusCode::kResourceExhausted || status.code() == absl::StatusCode::kUnavailable)
+    return RetryAfter(std::move(status), kRetryDelay);
+  return status;
+}
+
+std::string_view FinishName(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kAborted:
+      return "abort";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+Frontend::Frontend(Engine& engine, const Tokenizer& tokenizer, FrontendOptions options)
+    : engine_(engine),
+      tokenizer_(tokenizer),
+      options_(std::move(options)),
+      validator_(MakeLimits(engine.info(), options_)),
+      id_key_(RandomKey()),
+      pool_({options_.num_tokenizer_threads, options_.max_encoding_requests, options_.max_encoding_bytes}) {
+  QUIRE_CHECK(!options_.served_model_names.empty());
+  for (int32_t shard = 0; shard < options_.num_output_shards; ++shard) {
+    detokenizers_.emplace_back([this, shard] {
+      Detokenizer(engine_, shard, live_, [this](LiveRequest& live, const absl::Status& status) {
+        NoteEnd(live, status);
+      }).Run();
+    });
+  }
+}
+
+Frontend::~Frontend() { Stop(); }
+
+absl::StatusOr<uint64_t> Frontend::Generate(GenerateRequest request, std::shared_ptr<OutputSink> sink) {
+  const absl::Time now = absl::Now();
+  if (request.deadline <= now) return absl::DeadlineExceededError("the deadline had passed when the request arrived");
+  QUIRE_ASSIGN_OR_RETURN(ValidatedRequest validated, validator_.Validate(std::move(request)));
+  auto live = std::make_shared<LiveRequest>();
+  live->handle = next_handle_.fetch_add(1, std::memory_order_relaxed);
+  if (validated.request_id.empty()) validated.request_id = MakeRequestId(live->handle);
+  if (!validated.has_seed) validated.params.seed = NextSeed();
+  live->request_id = validated.request_id;
+  live->arrival = now;
+  live->sink = std::move(sink);
+  if (absl::Status status = live_.Add(live); !status.ok()) return Annotate(std::move(status));
+  live->sink->Accepted(live->request_id);
+
+  const int64_t bytes = PromptBytes(validated);
+  auto shared = std::make_shared<ValidatedRequest>(std::move(validated));
+  const absl::Status posted =
+      pool_.Post(bytes, [this, live, shared]() mutable { EncodeAndSubmit(std::move(*shared), live); });
+  if (!posted.ok()) {
+    live_.Remove(*live);
+    return Annotate(posted);
+  }
+  return live->handle;
+}
+
+void Frontend::EncodeAndSubmit(ValidatedRequest request, const std::shared_ptr<LiveRequest>& live) {
+  const absl::Status status = TrySubmit(std::move(request), live);
+  if (status.ok()) return;
+  NoteEnd(*live, status);
+  live->sink->Fail(status);
+  live_.Remove(*live);
+}
+
+absl::Status Frontend::TrySubmit(ValidatedRequest request, const std::shared_ptr<LiveRequest>& live) {
+  if (request.deadline <= absl::Now())
+    return absl::DeadlineExceededError("the deadline passed while the prompt waited for the tokenizer");
+  std::vector<int32_t> ids;
+  const EndCause cause = live_.CauseOf(*live);
+  if (cause == EndCause::kClientGone) return absl::CancelledError("cancelled by the client");
+  if (cause == EndCause::kShutdown) return Annotate(absl::UnavailableError("the server is shutting down"));
+  if (auto* text = std::get_if<std::string>(&request.prompt)) {
+    absl::StatusOr<std::vector<int32_t>> encoded = tokenizer_.Encode(*text, request.add_special_tokens);
+    if (!encoded.ok()) return InvalidField("text", std::string(encoded.status().message()));
+    ids = *std::move(encoded);
+    *text = {};
+  } else {
+    ids = std::move(std::get<std::vector<int32_t>>(request.prompt));
+  }
+  SamplingParams& params = request.params;
+  QUIRE_RETURN_IF_ERROR(validator_.FitPrompt(ids, request.has_max_tokens, &params));
+
+  StreamOptions stream;
+  stream.hidden_stops = AddHiddenStops(&params);
+  stream.params = params;
+  stream.want_text = request.want_text;
+  stream.want_token_ids = request.want_token_ids;
+  stream.prompt_tokens = static_cast<int32_t>(ids.size());
+  stream.arrival = live->arrival;
+  live->stream = std::make_unique<RequestStream>(tokenizer_, std::move(stream));
+  if (cause == EndCause::kAbort) {
+    FinishAborted(*live);
+    return absl::OkStatus();
+  }
+
+  KeyContext context = engine_.info().key_context;
+  context.salt = std::move(request.cache_salt);
+  EngineRequest out = MakeEngineRequest(std::move(ids), std::move(params), engine_.info().block_size, context);
+  out.handle = live->handle;
+  out.priority = request.priority;
+  out.deadline = request.deadline;
+  out.arrival = live->arrival;
+  const absl::Status submitted = engine_.Submit(std::move(out));
+  if (submitted.code() == absl::StatusCode::kInvalidArgument)
+    return InvalidField("prompt", std::string(submitted.message()));
+  if (!submitted.ok()) return Annotate(submitted);
+  if (live_.MarkSubmitted(*live)) engine_.Abort(live->handle);
+  return absl::OkStatus();
+}
+
+std::vector<std::pair<int32_t, int32_t>> Frontend::AddHiddenStops(SamplingParams* params) const {
+  std::vector<std::pair<int32_t, int32_t>> hidden;
+  if (!params->skip_special_tokens) return hidden;
+  for (size_t i = 0; i < params->stop_strings.size(); ++i) {
+    const int32_t id = tokenizer_.TokenId(params->stop_strings[i]);
+    if (id < 0 || id >= engine_.info().config.vocab_size || !tokenizer_.IsSpecial(id)) continue;
+    hidden.emplace_back(id, static_cast<int32_t>(i));
+    params->stop_token_ids.push_back(id);
+  }
+  return hidden;
+}
+
+void Frontend::FinishAborted(LiveRequest& live) {
+  live.stream->AbortAll(absl::Now());
+  NoteEnd(live, absl::OkStatus());
+  live.sink->Write(*live.stream->Take());
+  live_.Remove(live);
+}
+
+void Frontend::Cancel(uint64_t handle) {
+  if (live_.End(handle, EndCause::kClientGone)) engine_.Abort(handle);
+}
+
+void Frontend::Abort(absl::Span<const std::string> request_ids) {
+  for (uint64_t handle : live_.FindIds(request_ids)) {
+    if (live_.End(handle, EndCause::kAbort)) engine_.Abort(handle);
+  }
+}
+
+void Frontend::Tokenize(std::string text, bool add_special_tokens,
+                        std::function<void(absl::StatusOr<std::vector<int32_t>>)> done) {
+  const auto bytes = static_cast<int64_t>(text.size());
+  const absl::Status posted = pool_.Post(bytes, [this, text = std::move(text), add_special_tokens, done] {
+    absl::StatusOr<std::vector<int32_t>> ids = tokenizer_.Encode(text, add_special_tokens);
+    if (!ids.ok()) ids = InvalidField("text", std::string(ids.status().message()));
+    done(std::move(ids));
+  });
+  if (!posted.ok()) done(Annotate(posted));
+}
+
+void Frontend::Detokenize(std::vector<int64_t> ids, bool skip_special_tokens,
+                          std::function<void(absl::StatusOr<std::string>)> done) {
+  std::vector<int32_t> checked;
+  checked.reserve(ids.size());
+  const int64_t vocab_size = std::max(tokenizer_.vocab_size(), engine_.info().config.vocab_size);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= vocab_size) {
+      return done(InvalidField(absl::StrCat("ids[", i, "]"),
+                               absl::StrCat(ids[i], " is out of range; must be in [0, ", vocab_size - 1, "]")));
+    }
+    checked.push_back(static_cast<int32_t>(ids[i]));
+  }
+  const auto bytes = static_cast<int64_t>(checked.size() * sizeof(int32_t));
+  const absl::Status posted = pool_.Post(bytes, [this, checked = std::move(checked), skip_special_tokens, done] {
+    done(tokenizer_.Decode(checked, skip_special_tokens));
+  });
+  if (!posted.ok()) done(Annotate(posted));
+}
+
+void Frontend::BeginDrain() { live_.Close(); }
+
+bool Frontend::WaitIdle(absl::Time deadline) { return live_.WaitEmpty(deadline); }
+
+void Frontend::Stop() {
+  if (stopped_.exchange(true)) return;
+  live_.Close();
+  for (const std::shared_ptr<LiveRequest>& live : live_.All()) live_.End(live->handle, EndCause::kShutdown);
+  pool_.Stop();
+  engine_.Stop();
+  for (std::thread& thread : detokenizers_) thread.join();
+  // Only an engine that died has left any.
+  for (const std::shared_ptr<LiveRequest>& live : live_.All()) {
+    if (!live->sink_ended) {
+      const absl::Status status = Annotate(absl::UnavailableError("the engine has stopped"));
+      NoteEnd(*live, status);
+      live->sink->Fail(status);
+    }
+    live_.Remove(*live);
+  }
+}
+
+void Frontend::NoteEnd(LiveRequest& live, const absl::Status& status) {
+  // Before the client hears of the end: it may use the id again at once.
+  live_.ReleaseId(live);
+  if (!options_.on_finished) return;
+  RequestRecord record;
+  record.request_id = live.request_id;
+  record.code = status.code();
+  record.error = std::string(status.message());
+  if (live.stream != nullptr) {
+    if (status.ok()) record.finish = FinishName(live.stream->first_finish_reason());
+    record.usage = live.stream->usage();
+    record.timings = live.stream->timings();
+  }
+  options_.on_finished(record);
+}
+
+std::string Frontend::MakeRequestId(uint64_t handle) const {
+  const std::array<uint32_t, 4> bits = Numbered(id_key_, handle);
+  return absl::StrFormat("%08x%08x%08x%08x", bits[0], bits[1], bits[2], bits[3]);
+}
+
+uint64_t Frontend::NextSeed() {
+  const std::array<uint32_t, 4> bits = Numbered(options_.seed, num_seeds_.fetch_add(1, std::memory_order_relaxed));
+  return (uint64_t{bits[1]} << 32) | bits[0];
+}
+
+}  // namespace quire

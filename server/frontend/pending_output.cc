@@ -1,0 +1,150 @@
+#include "server/frontend/pending_output.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "kernels/base/check.h"
+
+namespace quire {
+namespace {
+
+// Of tags, lengths and values at their largest.
+constexpr int64_t kMessageBytes = 512;  // ids, usage, timings
+constexpr int64_t kSequenceBytes = 64;  // index, finish but for its stop string
+constexpr int64_t kTokenBytes = 5;
+
+int64_t Bytes(const PositionLogprobs& position) { return 24 + 16 * static_cast<int64_t>(position.top.size()); }
+
+int64_t Bytes(const SequenceDelta& delta) {
+  int64_t bytes = kSequenceBytes + static_cast<int64_t>(delta.text.size() + kTokenBytes * delta.token_ids.size());
+  for (const PositionLogprobs& position : delta.logprobs) bytes += Bytes(position);
+  if (delta.finish) bytes += static_cast<int64_t>(delta.finish->stop_string.size());
+  return bytes;
+}
+
+template <typename T>
+void MoveFront(std::vector<T>* from, size_t count, std::vector<T>* to) {
+  to->insert(to->end(), std::make_move_iterator(from->begin()), std::make_move_iterator(from->begin() + count));
+  from->erase(from->begin(), from->begin() + count);
+}
+
+// How many positions fit into *room, at least one if `must_take`. Takes their bytes off *room.
+size_t CountFitting(const std::vector<PositionLogprobs>& positions, bool must_take, int64_t* room) {
+  size_t count = 0;
+  for (; count < positions.size(); ++count) {
+    const int64_t bytes = Bytes(positions[count]);
+    if (bytes > *room && !(must_take && count == 0)) break;
+    *room -= bytes;
+  }
+  return count;
+}
+
+// The longest beginning of `text` of at most `room` bytes that ends between characters.
+size_t CharacterBoundary(const std::string& text, int64_t room) {
+  if (static_cast<int64_t>(text.size()) <= room) return text.size();
+  auto end = static_cast<size_t>(std::max<int64_t>(room, 0));
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return end;
+}
+
+// Moves what fits of *from to *to. True if all did.
+bool MovePart(SequenceDelta* from, bool must_take, int64_t room, SequenceDelta* to) {
+  to->index = from->index;
+  const size_t text_bytes = CharacterBoundary(from->text, must_take ? std::max<int64_t>(room, 4) : room);
+  to->text = from->text.substr(0, text_bytes);
+  from->text.erase(0, text_bytes);
+  room -= static_cast<int64_t>(text_bytes);
+  must_take = must_take && text_bytes == 0;
+
+  // Ids and log-probabilities of one token travel together.
+  const bool both = !from->token_ids.empty() && !from->logprobs.empty();
+  QUIRE_CHECK(!both || from->token_ids.size() == from->logprobs.size());
+  if (!from->logprobs.empty()) {
+    const size_t count = CountFitting(from->logprobs, must_take, &room);
+    MoveFront(&from->logprobs, count, &to->logprobs);
+    if (both) MoveFront(&from->token_ids, count, &to->token_ids);
+  } else {
+    const auto fit = static_cast<size_t>(std::max<int64_t>(room / kTokenBytes, must_take ? 1 : 0));
+    MoveFront(&from->token_ids, std::min(fit, from->token_ids.size()), &to->token_ids);
+  }
+  if (!from->text.empty() || !from->token_ids.empty() || !from->logprobs.empty()) return false;
+  to->finish = std::move(from->finish);
+  return true;
+}
+
+}  // namespace
+
+void PendingOutput::Merge(OutputDelta delta) {
+  QUIRE_CHECK(!merged_.is_last());
+  empty_ = false;
+  if (delta.prompt) {
+    for (const PositionLogprobs& position : delta.prompt->logprobs) prompt_bytes_ += Bytes(position);
+    if (!merged_.prompt) {
+      merged_.prompt = std::move(delta.prompt);
+    } else {
+      MoveFront(&delta.prompt->logprobs, delta.prompt->logprobs.size(), &merged_.prompt->logprobs);
+    }
+  }
+  for (SequenceDelta& news : delta.sequences) {
+    const auto known = std::find_if(merged_.sequences.begin(), merged_.sequences.end(),
+                                    [&news](const SequenceDelta& other) { return other.index == news.index; });
+    if (known == merged_.sequences.end()) {
+      merged_.sequences.push_back(std::move(news));
+      continue;
+    }
+    known->text += news.text;
+    MoveFront(&news.token_ids, news.token_ids.size(), &known->token_ids);
+    MoveFront(&news.logprobs, news.logprobs.size(), &known->logprobs);
+    if (news.finish) known->finish = std::move(news.finish);
+  }
+  merged_.usage = delta.usage;
+  merged_.timings = delta.timings;
+  Recount();
+}
+
+void PendingOutput::Recount() {
+  bytes_ = kMessageBytes + prompt_bytes_;
+  for (const SequenceDelta& sequence : merged_.sequences) bytes_ += Bytes(sequence);
+}
+
+OutputDelta PendingOutput::Take(int64_t max_bytes) {
+  QUIRE_CHECK(!empty_);
+  if (bytes_ <= max_bytes) {
+    OutputDelta all = std::move(merged_);
+    Clear();
+    return all;
+  }
+  OutputDelta part;
+  int64_t room = max_bytes - kMessageBytes;
+  if (merged_.prompt) {
+    part.prompt = PromptInfo{merged_.prompt->prompt_tokens, merged_.prompt->seed, {}};
+    std::vector<PositionLogprobs>& positions = merged_.prompt->logprobs;
+    const int64_t before = room;
+    MoveFront(&positions, CountFitting(positions, /*must_take=*/true, &room), &part.prompt->logprobs);
+    prompt_bytes_ -= before - room;
+    if (positions.empty()) merged_.prompt.reset();
+  }
+  while (!merged_.prompt && !merged_.sequences.empty()) {
+    const bool first = part.sequences.empty() && !part.prompt;
+    if (!first && room < 2 * kSequenceBytes) break;
+    SequenceDelta& from = merged_.sequences.front();
+    SequenceDelta moved;
+    const bool all = MovePart(&from, first, room - kSequenceBytes, &moved);
+    room -= Bytes(moved);
+    part.sequences.push_back(std::move(moved));
+    if (!all) break;
+    merged_.sequences.erase(merged_.sequences.begin());
+  }
+  if (!merged_.prompt && merged_.sequences.empty()) {
+    part.usage = merged_.usage;
+    part.timings = merged_.timings;
+    Clear();
+  } else {
+    Recount();
+  }
+  return part;
+}
+
+}  // namespace quire

@@ -1,0 +1,201 @@
+#include "server/frontend/request_stream.h"
+
+#include <algorithm>
+
+#include "kernels/base/check.h"
+#include "server/frontend/errors.h"
+
+namespace quire {
+namespace {
+
+// Entries as in SampledToken: the token itself, then the best ones.
+PositionLogprobs MakePosition(absl::Span<const TokenLogprob> entries, int32_t rank) {
+  QUIRE_CHECK(!entries.empty());
+  PositionLogprobs position;
+  position.logprob = entries[0].logprob;
+  position.rank = rank;
+  position.top.assign(entries.begin() + 1, entries.end());
+  return position;
+}
+
+absl::Duration Between(absl::Time begin, absl::Time end) {
+  if (begin == absl::InfinitePast() || end == absl::InfinitePast()) return absl::ZeroDuration();
+  return std::max(absl::ZeroDuration(), end - begin);
+}
+
+}  // namespace
+
+RequestStream::RequestStream(const Tokenizer& tokenizer, StreamOptions options)
+    : options_(std::move(options)),
+      stops_(options_.params.stop_strings),
+      decode_text_(options_.want_text || stops_.size() > 0),
+      latest_(options_.arrival) {
+  const SamplingParams& params = options_.params;
+  sequences_.reserve(params.n);
+  for (int32_t i = 0; i < params.n; ++i) {
+    sequences_.push_back({IncrementalDecoder(tokenizer, params.skip_special_tokens),
+                          StopChecker(stops_, params.include_stop_str_in_output, params.min_tokens),
+                          FinishReason::kNone,
+                          {}});
+    sequences_.back().delta.index = i;
+  }
+  usage_.prompt_tokens = options_.prompt_tokens;
+  if (params.prompt_logprobs) prompt_logprobs_.emplace_back();  // the first position has none
+}
+
+void RequestStream::AddPromptScore(const PromptScoreOutput& score, absl::Span<const TokenLogprob> logprobs) {
+  if (score.position <= num_prompt_scores_) return;  // a resumed request may score a position again
+  QUIRE_CHECK(score.position == num_prompt_scores_ + 1);
+  ++num_prompt_scores_;
+  has_prompt_news_ = true;
+  prompt_logprobs_.push_back(MakePosition(logprobs.subspan(score.logprobs_begin, score.logprobs_count), score.rank));
+}
+
+bool RequestStream::AddOutput(const SequenceOutput& output, absl::Span<const TokenLogprob> logprobs, EndCause cause) {
+  Sequence& sequence = sequences_[output.sequence_index];
+  if (all_finished() || !error_.ok()) return false;
+  NoteProgress(output);
+  if (sequence.reason != FinishReason::kNone) return false;
+  if (output.finish_reason == FinishReason::kError) {
+    error_ = output.error.ok() ? absl::InternalError("the engine gave no reason") : output.error;
+    return false;
+  }
+  if (output.finish_reason == FinishReason::kAborted) {
+    EndAborted(sequence, cause);
+    return false;
+  }
+
+  AddToken(output, logprobs, sequence);
+  if (const std::optional<int32_t> stop = AddText(output, sequence)) {
+    Finish finish{FinishReason::kStop, Finish::Stop::kStopString, -1, stops_.text(*stop)};
+    EndSequence(sequence, std::move(finish));
+    return output.finish_reason == FinishReason::kNone;
+  }
+  if (output.finish_reason != FinishReason::kNone) EndSequence(sequence, FinishOf(output));
+  return false;
+}
+
+void RequestStream::AbortAll(absl::Time now) {
+  latest_ = now;
+  for (Sequence& sequence : sequences_) {
+    if (sequence.reason == FinishReason::kNone) EndAborted(sequence, EndCause::kAbort);
+  }
+}
+
+std::optional<OutputDelta> RequestStream::Take() {
+  OutputDelta delta;
+  for (Sequence& sequence : sequences_) {
+    SequenceDelta& news = sequence.delta;
+    if (!options_.want_text) news.text.clear();
+    if (news.text.empty() && news.token_ids.empty() && news.logprobs.empty() && !news.finish) continue;
+    const int32_t index = news.index;
+    delta.sequences.push_back(std::move(news));
+    news = {};
+    news.index = index;
+  }
+  const bool last = all_finished() && !last_taken_;
+  if (delta.sequences.empty() && !has_prompt_news_ && !last) return std::nullopt;
+  if (!prompt_sent_ || has_prompt_news_) {
+    delta.prompt =
+        PromptInfo{usage_.prompt_tokens, static_cast<int64_t>(options_.params.seed), std::move(prompt_logprobs_)};
+    prompt_logprobs_.clear();
+    has_prompt_news_ = false;
+    prompt_sent_ = true;
+  }
+  if (last) {
+    delta.usage = usage_;
+    delta.timings = timings();
+    last_taken_ = true;
+  }
+  return delta;
+}
+
+Timings RequestStream::timings() const {
+  Timings timings;
+  timings.queue = Between(options_.arrival, scheduled_ == absl::InfinitePast() ? latest_ : scheduled_);
+  timings.prefill = Between(scheduled_, first_token_ == absl::InfinitePast() ? latest_ : first_token_);
+  timings.decode = Between(first_token_, latest_);
+  timings.total = Between(options_.arrival, latest_);
+  timings.preemptions = preemptions_;
+  timings.first_step = first_step_;
+  timings.last_step = last_step_;
+  return timings;
+}
+
+void RequestStream::AddToken(const SequenceOutput& output, absl::Span<const TokenLogprob> logprobs,
+                             Sequence& sequence) {
+  ++usage_.completion_tokens;
+  if (options_.want_token_ids) sequence.delta.token_ids.push_back(output.token_id);
+  if (options_.params.logprobs) {
+    sequence.delta.logprobs.push_back(
+        MakePosition(logprobs.subspan(output.logprobs_begin, output.logprobs_count), output.rank));
+  }
+}
+
+std::optional<int32_t> RequestStream::AddText(const SequenceOutput& output, Sequence& sequence) {
+  if (!decode_text_) return std::nullopt;
+  const bool ends = output.finish_reason != FinishReason::kNone;
+  const bool include_stop = options_.params.include_stop_str_in_output;
+  std::string piece;
+  // The token that ended the sequence is text only on request, as a stop string is.
+  if (output.finish_reason != FinishReason::kStop || include_stop) sequence.decoder.Push(output.token_id, &piece);
+  if (ends) sequence.decoder.Flush(&piece);
+  std::string& text = sequence.delta.text;
+  const int32_t stop = sequence.checker.Push(piece, &text);
+  if (stop >= 0) return stop;
+  if (!ends) return std::nullopt;
+  sequence.checker.Flush(&text);
+  if (output.finish_reason != FinishReason::kStop) return std::nullopt;
+  const std::optional<int32_t> hidden = HiddenStop(output.token_id);
+  if (hidden && include_stop) text += stops_.text(*hidden);
+  return hidden;
+}
+
+std::optional<int32_t> RequestStream::HiddenStop(int32_t token_id) const {
+  for (const auto& [id, index] : options_.hidden_stops) {
+    if (id == token_id) return index;
+  }
+  return std::nullopt;
+}
+
+void RequestStream::EndAborted(Sequence& sequence, EndCause cause) {
+  if (cause == EndCause::kClientGone) {
+    error_ = absl::CancelledError("cancelled by the client");
+  } else if (cause != EndCause::kAbort) {
+    error_ = RetryAfter(absl::UnavailableError("the server is shutting down"), absl::Seconds(1));
+  } else {
+    sequence.checker.Flush(&sequence.delta.text);
+    sequence.decoder.Flush(&sequence.delta.text);
+    Finish finish;
+    finish.reason = FinishReason::kAborted;
+    EndSequence(sequence, std::move(finish));
+  }
+}
+
+void RequestStream::EndSequence(Sequence& sequence, Finish finish) {
+  sequence.reason = finish.reason;
+  sequence.delta.finish = std::move(finish);
+  ++num_finished_;
+}
+
+Finish RequestStream::FinishOf(const SequenceOutput& output) const {
+  Finish finish;
+  finish.reason = output.finish_reason;
+  if (output.finish_reason == FinishReason::kStop) {
+    finish.stop = output.stopped_by_eos ? Finish::Stop::kEos : Finish::Stop::kStopToken;
+    finish.token_id = output.stop_token_id;
+  }
+  return finish;
+}
+
+void RequestStream::NoteProgress(const SequenceOutput& output) {
+  usage_.cached_tokens = output.cached_tokens;
+  preemptions_ = output.num_preemptions;
+  first_step_ = output.first_step;
+  last_step_ = output.last_step;
+  scheduled_ = output.scheduled_time;
+  first_token_ = output.first_token_time;
+  latest_ = output.time;
+}
+
+}  // namespace quire
