@@ -1,0 +1,169 @@
+#include "server/grpc/convert.h"
+
+#include <utility>
+
+#include "absl/time/time.h"
+
+namespace quire {
+namespace {
+
+void FromProto(const v1::Sampling& sampling, GenerateRequest* out) {
+  if (sampling.has_temperature()) out->temperature = sampling.temperature();
+  if (sampling.has_min_p()) out->min_p = sampling.min_p();
+  if (sampling.has_top_k()) out->top_k = sampling.top_k();
+  if (sampling.has_top_p()) out->top_p = sampling.top_p();
+  if (sampling.has_seed()) out->seed = sampling.seed();
+  if (sampling.has_n()) out->n = sampling.n();
+}
+
+void FromProto(const v1::Stopping& stopping, GenerateRequest* out) {
+  if (stopping.has_max_tokens()) out->max_tokens = stopping.max_tokens();
+  out->min_tokens = stopping.min_tokens();
+  out->stop.assign(stopping.stop().begin(), stopping.stop().end());
+  out->stop_token_ids.assign(stopping.stop_token_ids().begin(), stopping.stop_token_ids().end());
+  out->include_stop_str_in_output = stopping.include_stop_str_in_output();
+  out->ignore_eos = stopping.ignore_eos();
+}
+
+void FromProto(const v1::Output& output, GenerateRequest* out) {
+  if (output.has_logprobs()) out->logprobs = output.logprobs();
+  if (output.has_prompt_logprobs()) out->prompt_logprobs = output.prompt_logprobs();
+  if (output.has_text()) out->want_text = output.text();
+  if (output.has_token_ids()) out->want_token_ids = output.token_ids();
+  if (output.has_skip_special_tokens()) out->skip_special_tokens = output.skip_special_tokens();
+}
+
+// v1::PromptTokenLogprobs and v1::TokenLogprobs have the same fields.
+template <typename Message>
+void ToProto(const PositionLogprobs& position, Message* out) {
+  out->set_logprob(position.logprob);
+  out->set_rank(position.rank);
+  out->mutable_top()->Reserve(static_cast<int>(position.top.size()));
+  for (const TokenLogprob& entry : position.top) {
+    v1::TokenLogprob* top = out->add_top();
+    top->set_token_id(entry.token_id);
+    top->set_logprob(entry.logprob);
+  }
+}
+
+void ToProto(const Finish& finish, v1::Finish* out) {
+  out->set_reason(finish.reason == FinishReason::kStop     ? v1::Finish::REASON_STOP
+                  : finish.reason == FinishReason::kLength ? v1::Finish::REASON_LENGTH
+                                                           : v1::Finish::REASON_ABORT);
+  if (finish.stop == Finish::Stop::kEos) out->set_eos_token_id(finish.token_id);
+  if (finish.stop == Finish::Stop::kStopToken) out->set_stop_token_id(finish.token_id);
+  if (finish.stop == Finish::Stop::kStopString) out->set_stop_string(finish.stop_string);
+}
+
+void ToProto(const SequenceDelta& delta, v1::SequenceDelta* out) {
+  out->set_index(delta.index);
+  out->set_text(delta.text);
+  out->mutable_token_ids()->Add(delta.token_ids.begin(), delta.token_ids.end());
+  for (const PositionLogprobs& position : delta.logprobs) ToProto(position, out->add_logprobs());
+  if (delta.finish) ToProto(*delta.finish, out->mutable_finish());
+}
+
+void ToProto(const Timings& timings, v1::Timings* out) {
+  out->set_queue(absl::ToDoubleSeconds(timings.queue));
+  out->set_prefill(absl::ToDoubleSeconds(timings.prefill));
+  out->set_decode(absl::ToDoubleSeconds(timings.decode));
+  out->set_total(absl::ToDoubleSeconds(timings.total));
+  out->set_preemptions(timings.preemptions);
+  out->set_first_step(timings.first_step);
+  out->set_last_step(timings.last_step);
+}
+
+void ToProto(const EngineStats::StepSeconds& seconds, v1::StepSeconds* out) {
+  out->set_linear(seconds.linear);
+  out->set_attention(seconds.attention);
+  out->set_sampling(seconds.sampling);
+  out->set_scheduling(seconds.scheduling);
+  out->set_rest(seconds.rest);
+  out->set_total(seconds.total);
+}
+
+}  // namespace
+
+GenerateRequest FromProto(v1::GenerateRequest& request) {
+  GenerateRequest out;
+  out.request_id = request.request_id();
+  out.model = request.model();
+  if (request.has_text()) {
+    out.prompt = std::move(*request.mutable_text());
+  } else if (request.has_token_ids()) {
+    out.prompt = std::vector<int64_t>(request.token_ids().ids().begin(), request.token_ids().ids().end());
+  }
+  if (request.has_add_special_tokens()) out.add_special_tokens = request.add_special_tokens();
+  FromProto(request.sampling(), &out);
+  FromProto(request.stopping(), &out);
+  FromProto(request.output(), &out);
+  out.cache_salt = request.cache().salt();
+  out.priority = request.priority();
+  return out;
+}
+
+void ToProto(const std::string& request_id, const OutputDelta& delta, v1::GenerateResponse* response) {
+  response->set_request_id(request_id);
+  if (delta.prompt) {
+    v1::PromptInfo* prompt = response->mutable_prompt();
+    prompt->set_prompt_tokens(delta.prompt->prompt_tokens);
+    prompt->set_seed(delta.prompt->seed);
+    for (const PositionLogprobs& position : delta.prompt->logprobs) ToProto(position, prompt->add_logprobs());
+  }
+  for (const SequenceDelta& sequence : delta.sequences) ToProto(sequence, response->add_sequences());
+  if (!delta.usage) return;
+  v1::Usage* usage = response->mutable_usage();
+  usage->set_prompt_tokens(delta.usage->prompt_tokens);
+  usage->set_cached_tokens(delta.usage->cached_tokens);
+  usage->set_completion_tokens(delta.usage->completion_tokens);
+  ToProto(delta.timings, response->mutable_timings());
+}
+
+void ToProto(const EngineStats& stats, absl::Duration uptime, int64_t streams_stalled, v1::GetStatsResponse* response) {
+  response->set_steps(stats.steps);
+  response->set_requests_running(stats.requests_running);
+  response->set_requests_waiting(stats.requests_waiting);
+  response->set_waiting_prompt_tokens(stats.waiting_prompt_tokens);
+  response->set_kv_blocks_total(stats.kv_blocks_total);
+  response->set_kv_blocks_free(stats.kv_blocks_free);
+  response->set_kv_blocks_cached(stats.kv_blocks_cached);
+  response->set_kv_blocks_active(stats.kv_blocks_active);
+  response->set_prefix_query_tokens(stats.prefix_query_tokens);
+  response->set_prefix_hit_tokens(stats.prefix_hit_tokens);
+  response->set_evictions(stats.evictions);
+  response->set_preemptions(stats.preemptions);
+  response->set_requests_finished(stats.requests_finished);
+  response->set_requests_aborted(stats.requests_aborted);
+  response->set_requests_failed(stats.requests_failed);
+  response->set_prompt_tokens(stats.prompt_tokens);
+  response->set_generation_tokens(stats.generation_tokens);
+  ToProto(stats.total_step_seconds, response->mutable_total_step_seconds());
+  ToProto(stats.last_step_seconds, response->mutable_last_step_seconds());
+  response->set_output_queue_waits(stats.output_queue_waits);
+  response->set_healthy(stats.healthy);
+  response->set_uptime_seconds(absl::ToDoubleSeconds(uptime));
+  response->set_streams_stalled(streams_stalled);
+}
+
+void ToProto(const Frontend& frontend, const ServedModel& served, v1::GetModelInfoResponse* response) {
+  const EngineInfo& info = frontend.info();
+  const FrontendOptions& options = frontend.options();
+  response->set_model(options.served_model_names.front());
+  for (const std::string& name : options.served_model_names) response->add_served_names(name);
+  response->set_architecture(info.config.architecture);
+  response->set_vocab_size(info.config.vocab_size);
+  response->set_max_model_len(info.max_model_len);
+  response->set_block_size(info.block_size);
+  response->set_kv_blocks(info.num_kv_blocks);
+  for (int32_t id : info.config.eos_token_ids) response->add_eos_token_ids(id);
+  if (info.config.bos_token_id >= 0) response->set_bos_token_id(info.config.bos_token_id);
+  response->set_device(info.device);
+  response->set_version(served.version);
+  response->set_max_logprobs(options.max_logprobs);
+  response->set_kv_bytes_per_token(info.kv_bytes_per_token);
+  response->set_weight_bytes_per_step(info.weight_bytes_per_step);
+  response->set_max_num_seqs(served.max_num_seqs);
+  response->set_max_num_batched_tokens(served.max_num_batched_tokens);
+}
+
+}  // namespace quire

@@ -1,0 +1,263 @@
+#include "server/grpc/generate_reactors.h"
+
+#include <limits>
+#include <utility>
+
+#include "server/grpc/convert.h"
+#include "server/grpc/status_details.h"
+
+namespace quire {
+namespace {
+
+GenerateRequest MakeRequest(const grpc::CallbackServerContext& context, const v1::GenerateRequest* request) {
+  // gRPC keeps the request for us alone; its text is moved out, not copied.
+  GenerateRequest out = FromProto(*const_cast<v1::GenerateRequest*>(request));
+  const auto deadline = context.deadline();
+  if (deadline != std::chrono::system_clock::time_point::max()) out.deadline = absl::FromChrono(deadline);
+  return out;
+}
+
+}  // namespace
+
+// --- StreamReactor
+
+StreamReactor::StreamReactor(grpc::CallbackServerContext* context, Frontend& frontend, StreamWatch& watch)
+    : context_(context), frontend_(frontend), watch_(watch) {}
+
+StreamReactor* StreamReactor::Start(grpc::CallbackServerContext* context, const v1::GenerateRequest* request,
+                                    Frontend& frontend, StreamWatch& watch) {
+  std::shared_ptr<StreamReactor> reactor(new StreamReactor(context, frontend, watch));
+  {
+    absl::MutexLock lock(&reactor->mutex_);
+    reactor->self_ = reactor;
+  }
+  watch.Add(reactor);
+  const absl::StatusOr<uint64_t> handle = frontend.Generate(MakeRequest(*context, request), reactor);
+  if (!handle.ok()) {
+    reactor->Fail(handle.status());
+    return reactor.get();
+  }
+  bool gone;
+  {
+    absl::MutexLock lock(&reactor->mutex_);
+    reactor->handle_ = *handle;
+    gone = reactor->gone_;
+  }
+  if (gone) frontend.Cancel(*handle);
+  return reactor.get();
+}
+
+void StreamReactor::Accepted(const std::string& request_id) { request_id_ = request_id; }
+
+void StreamReactor::Write(OutputDelta delta) {
+  Action action;
+  uint64_t given_up = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (gone_ || finished_) return;
+    const int64_t held = pending_.bytes() - pending_.prompt_bytes();
+    const bool reads = !write_in_flight_ || absl::Now() - write_started_ < kReadingPause;
+    if (held > (reads ? kMaxPendingBytesWhileReading : kMaxPendingBytes)) {
+      GiveUpLocked();
+      given_up = handle_;
+    } else {
+      pending_.Merge(std::move(delta));
+    }
+    action = NextAction();
+  }
+  if (given_up != 0) {
+    watch_.CountStalled();
+    frontend_.Cancel(given_up);
+  }
+  Do(action);
+}
+
+void StreamReactor::Fail(const absl::Status& status) {
+  Action action;
+  {
+    absl::MutexLock lock(&mutex_);
+    end_status_ = ToGrpcStatus(status);
+    action = NextAction();
+  }
+  Do(action);
+}
+
+bool StreamReactor::IsGone() const {
+  absl::MutexLock lock(&mutex_);
+  return gone_ || done_ || context_->IsCancelled();
+}
+
+bool StreamReactor::CancelIfStalled(absl::Time now, absl::Duration stall_timeout) {
+  uint64_t handle;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (done_ || gone_ || !write_in_flight_ || now - write_started_ < stall_timeout) return false;
+    GiveUpLocked();
+    handle = handle_;
+  }
+  if (handle != 0) frontend_.Cancel(handle);
+  return true;
+}
+
+void StreamReactor::GiveUpLocked() {
+  gone_ = true;
+  pending_.Clear();
+  // Ends the write under way; OnWriteDone or OnCancel go on from there. gRPC never calls OnCancel from in here.
+  context_->TryCancel();
+}
+
+void StreamReactor::OnWriteDone(bool ok) {
+  Action action;
+  {
+    absl::MutexLock lock(&mutex_);
+    write_in_flight_ = false;
+    if (!ok) gone_ = true;
+    action = NextAction();
+  }
+  Do(action);
+}
+
+void StreamReactor::OnCancel() {
+  Action action;
+  uint64_t handle;
+  {
+    absl::MutexLock lock(&mutex_);
+    gone_ = true;
+    pending_.Clear();
+    handle = handle_;
+    action = NextAction();
+  }
+  if (handle != 0) frontend_.Cancel(handle);
+  Do(action);
+}
+
+void StreamReactor::OnDone() {
+  watch_.Remove(this);
+  std::shared_ptr<StreamReactor> self;
+  uint64_t handle;
+  {
+    absl::MutexLock lock(&mutex_);
+    done_ = true;
+    self = std::move(self_);
+    handle = gone_ ? handle_ : 0;
+  }
+  if (handle != 0) frontend_.Cancel(handle);  // a write that failed without OnCancel
+}
+
+StreamReactor::Action StreamReactor::NextAction() {
+  if (write_in_flight_ || finished_) return Action::kNone;
+  if (gone_) {
+    finished_ = true;
+    end_status_ = grpc::Status(grpc::StatusCode::CANCELLED, "cancelled");
+    return Action::kFinish;
+  }
+  if (!pending_.empty()) {
+    const OutputDelta delta = pending_.Take(kMaxMessageBytes);
+    message_.Clear();
+    ToProto(request_id_, delta, &message_);
+    write_in_flight_ = true;
+    write_started_ = absl::Now();
+    if (!delta.is_last()) return Action::kWrite;
+    finished_ = true;
+    return Action::kWriteAndFinish;
+  }
+  if (!end_status_) return Action::kNone;
+  finished_ = true;
+  return Action::kFinish;
+}
+
+void StreamReactor::Do(Action action) {
+  switch (action) {
+    case Action::kNone:
+      return;
+    case Action::kWrite:
+      return StartWrite(&message_);
+    case Action::kWriteAndFinish:
+      return StartWriteAndFinish(&message_, grpc::WriteOptions(), grpc::Status::OK);
+    case Action::kFinish: {
+      grpc::Status status;
+      {
+        absl::MutexLock lock(&mutex_);
+        status = *end_status_;
+      }
+      return Finish(status);
+    }
+  }
+}
+
+// --- UnaryReactor
+
+UnaryReactor::UnaryReactor(grpc::CallbackServerContext* context, v1::GenerateResponse* response, Frontend& frontend)
+    : context_(context), response_(response), frontend_(frontend) {}
+
+UnaryReactor* UnaryReactor::Start(grpc::CallbackServerContext* context, const v1::GenerateRequest* request,
+                                  v1::GenerateResponse* response, Frontend& frontend) {
+  std::shared_ptr<UnaryReactor> reactor(new UnaryReactor(context, response, frontend));
+  {
+    absl::MutexLock lock(&reactor->mutex_);
+    reactor->self_ = reactor;
+  }
+  const absl::StatusOr<uint64_t> handle = frontend.Generate(MakeRequest(*context, request), reactor);
+  if (!handle.ok()) {
+    reactor->Fail(handle.status());
+    return reactor.get();
+  }
+  bool gone;
+  {
+    absl::MutexLock lock(&reactor->mutex_);
+    reactor->handle_ = *handle;
+    gone = reactor->gone_;
+  }
+  if (gone) frontend.Cancel(*handle);
+  return reactor.get();
+}
+
+void UnaryReactor::Accepted(const std::string& request_id) { request_id_ = request_id; }
+
+void UnaryReactor::Write(OutputDelta delta) {
+  const bool last = delta.is_last();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (gone_ || finished_) return;
+    collected_.Merge(std::move(delta));
+    if (!last) return;
+    ToProto(request_id_, collected_.Take(std::numeric_limits<int64_t>::max()), response_);
+  }
+  FinishOnce(grpc::Status::OK);
+}
+
+void UnaryReactor::Fail(const absl::Status& status) { FinishOnce(ToGrpcStatus(status)); }
+
+bool UnaryReactor::IsGone() const {
+  absl::MutexLock lock(&mutex_);
+  return gone_ || done_ || context_->IsCancelled();
+}
+
+void UnaryReactor::OnCancel() {
+  uint64_t handle;
+  {
+    absl::MutexLock lock(&mutex_);
+    gone_ = true;
+    handle = handle_;
+  }
+  if (handle != 0) frontend_.Cancel(handle);
+  FinishOnce(grpc::Status(grpc::StatusCode::CANCELLED, "cancelled"));
+}
+
+void UnaryReactor::OnDone() {
+  std::shared_ptr<UnaryReactor> self;
+  absl::MutexLock lock(&mutex_);
+  done_ = true;
+  self = std::move(self_);
+}
+
+void UnaryReactor::FinishOnce(const grpc::Status& status) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (finished_) return;
+    finished_ = true;
+  }
+  Finish(status);
+}
+
+}  // namespace quire

@@ -1,0 +1,115 @@
+#include "server/grpc/generation_service.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/frontend/errors.h"
+#include "server/grpc/generate_reactors.h"
+#include "server/grpc/status_details.h"
+
+namespace quire {
+namespace {
+
+constexpr int kMaxAbortIds = 4096;
+
+grpc::Status Loading() {
+  return ToGrpcStatus(RetryAfter(absl::UnavailableError("the model is still loading"), absl::Seconds(1)));
+}
+
+// A stream that says nothing but its status.
+class RefusedStream final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
+ public:
+  explicit RefusedStream(const grpc::Status& status) { Finish(status); }
+  void OnDone() override { delete this; }
+};
+
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const grpc::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(status);
+  return reactor;
+}
+
+}  // namespace
+
+grpc::ServerWriteReactor<v1::GenerateResponse>* GenerationService::GenerateStream(grpc::CallbackServerContext* context,
+                                                                                  const v1::GenerateRequest* request) {
+  if (Frontend* const to = frontend()) return StreamReactor::Start(context, request, *to, streams_);
+  return new RefusedStream(Loading());
+}
+
+grpc::ServerUnaryReactor* GenerationService::Generate(grpc::CallbackServerContext* context,
+                                                      const v1::GenerateRequest* request,
+                                                      v1::GenerateResponse* response) {
+  if (Frontend* const to = frontend()) return UnaryReactor::Start(context, request, response, *to);
+  return Answer(context, Loading());
+}
+
+grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContext* context,
+                                                      const v1::TokenizeRequest* request,
+                                                      v1::TokenizeResponse* response) {
+  Frontend* const to = frontend();
+  if (to == nullptr) return Answer(context, Loading());
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const bool add_special_tokens = !request->has_add_special_tokens() || request->add_special_tokens();
+  to->Tokenize(request->text(), add_special_tokens,
+               [to, reactor, response](const absl::StatusOr<std::vector<int32_t>>& ids) {
+                 if (ids.ok()) {
+                   response->mutable_ids()->Add(ids->begin(), ids->end());
+                   response->set_max_model_len(to->info().max_model_len);
+                 }
+                 reactor->Finish(ToGrpcStatus(ids.status()));
+               });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* GenerationService::Detokenize(grpc::CallbackServerContext* context,
+                                                        const v1::DetokenizeRequest* request,
+                                                        v1::DetokenizeResponse* response) {
+  Frontend* const to = frontend();
+  if (to == nullptr) return Answer(context, Loading());
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const bool skip_special_tokens = !request->has_skip_special_tokens() || request->skip_special_tokens();
+  to->Detokenize({request->ids().begin(), request->ids().end()}, skip_special_tokens,
+                 [reactor, response](const absl::StatusOr<std::string>& text) {
+                   if (text.ok()) response->set_text(*text);
+                   reactor->Finish(ToGrpcStatus(text.status()));
+                 });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* GenerationService::Abort(grpc::CallbackServerContext* context,
+                                                   const v1::AbortRequest* request, v1::AbortResponse*) {
+  return AnswerNow(context, [request](Frontend& to) {
+    if (request->request_ids_size() > kMaxAbortIds)
+      return InvalidField("request_ids",
+                          absl::StrCat(request->request_ids_size(), " ids are too many; at most ", kMaxAbortIds));
+    to.Abort(std::vector<std::string>(request->request_ids().begin(), request->request_ids().end()));
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* GenerationService::GetModelInfo(grpc::CallbackServerContext* context,
+                                                          const v1::GetModelInfoRequest*,
+                                                          v1::GetModelInfoResponse* response) {
+  return AnswerNow(context, [this, response](Frontend& to) {
+    ToProto(to, served_, response);
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* GenerationService::GetStats(grpc::CallbackServerContext* context, const v1::GetStatsRequest*,
+                                                      v1::GetStatsResponse* response) {
+  return AnswerNow(context, [this, response](Frontend& to) {
+    ToProto(to.GetEngineStats(), absl::Now() - started_, streams_.num_stalled(), response);
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* GenerationService::AnswerNow(grpc::CallbackServerContext* context,
+                                                       const std::function<absl::Status(Frontend&)>& body) {
+  Frontend* const to = frontend();
+  return Answer(context, to == nullptr ? Loading() : ToGrpcStatus(body(*to)));
+}
+
+}  // namespace quire

@@ -1,0 +1,165 @@
+#include "server/grpc/grpc_server.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "grpc/support/log.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/grpcpp.h"
+#include "grpcpp/health_check_service_interface.h"
+#include "kernels/base/status_macros.h"
+#include "server/grpc/generation_service.h"
+#include "spdlog/spdlog.h"
+
+namespace quire {
+namespace {
+
+constexpr char kServiceName[] = "quire.v1.Generation";
+constexpr int kMaxReceiveBytes = 64 << 20;
+constexpr absl::Duration kWatchInterval = absl::Milliseconds(100);
+
+// What gRPC's core has to say is rarely for an operator.
+void ForwardLog(gpr_log_func_args* args) {
+  if (args->severity == GPR_LOG_SEVERITY_ERROR) {
+    spdlog::debug("grpc: {}", args->message);
+  }
+}
+
+// The path of "unix:PATH"; empty for other addresses.
+std::string UnixPath(const std::string& listen) { return listen.rfind("unix:", 0) == 0 ? listen.substr(5) : ""; }
+
+absl::Status CheckAddress(const std::string& listen) {
+  if (!UnixPath(listen).empty()) {
+    if (UnixPath(listen).size() < sizeof(sockaddr_un::sun_path)) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat("--grpc-listen: the path has ", UnixPath(listen).size(),
+                                                      " bytes; at most ", sizeof(sockaddr_un::sun_path) - 1,
+                                                      " are possible"));
+  }
+  const size_t colon = listen.rfind(':');
+  int32_t port = -1;
+  if (colon == std::string::npos || colon == 0 || !absl::SimpleAtoi(listen.substr(colon + 1), &port) || port < 0 ||
+      port > 65535)
+    return absl::FailedPreconditionError(absl::StrCat(
+        "--grpc-listen: '", listen, "' is not allowed; must be HOST:PORT with port 0 to 65535, or unix:PATH"));
+  return absl::OkStatus();
+}
+
+// gRPC takes a socket's path over from whoever listens there; we do not.
+bool SomebodyListens(const std::string& unix_path) {
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, unix_path.data(), unix_path.size());
+  const bool connected = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  close(fd);
+  return connected;
+}
+
+void SetArguments(grpc::ServerBuilder* builder) {
+  builder->SetMaxReceiveMessageSize(kMaxReceiveBytes);
+  builder->SetMaxSendMessageSize(-1);
+  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+  // Gateways ping idle connections every 10 to 30 s.
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
+}
+
+}  // namespace
+
+GrpcServer::GrpcServer(GrpcServerOptions options)
+    : options_(std::move(options)),
+      service_(std::make_unique<GenerationService>(
+          ServedModel{options_.version, options_.max_num_seqs, options_.max_num_batched_tokens})) {}
+
+absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(GrpcServerOptions options) {
+  std::unique_ptr<GrpcServer> server(new GrpcServer(std::move(options)));
+  QUIRE_RETURN_IF_ERROR(server->Open());
+  return server;
+}
+
+absl::Status GrpcServer::Open() {
+  const std::string& listen = options_.listen;
+  QUIRE_RETURN_IF_ERROR(CheckAddress(listen));
+  const std::string unix_path = UnixPath(listen);
+  if (!unix_path.empty() && SomebodyListens(unix_path))
+    return absl::UnavailableError(absl::StrCat("--grpc-listen: another process listens on ", listen));
+
+  gpr_set_log_function(&ForwardLog);
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  SetArguments(&builder);
+  int port = -1;
+  builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(service_.get());
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr || (unix_path.empty() && port <= 0))
+    return absl::UnavailableError(absl::StrCat("--grpc-listen: cannot listen on ", listen,
+                                               "; another process may, or the address is not of this machine"));
+  server_->GetHealthCheckService()->SetServingStatus("", false);
+  server_->GetHealthCheckService()->SetServingStatus(kServiceName, false);
+  address_ = unix_path.empty() ? absl::StrCat(listen.substr(0, listen.rfind(':')), ":", port) : listen;
+  watcher_ = std::thread([this] { Watch(); });
+  return absl::OkStatus();
+}
+
+GrpcServer::~GrpcServer() { Shutdown(absl::Now()); }
+
+void GrpcServer::SetFrontend(Frontend* frontend) {
+  service_->SetFrontend(frontend);
+  absl::MutexLock lock(&mutex_);
+  frontend_ = frontend;
+  UpdateHealth();
+}
+
+void GrpcServer::SetDraining() {
+  absl::MutexLock lock(&mutex_);
+  draining_ = true;
+  UpdateHealth();
+}
+
+void GrpcServer::Shutdown(absl::Time deadline) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stopping_) return;
+    stopping_ = true;
+  }
+  if (watcher_.joinable()) watcher_.join();
+  if (server_ != nullptr) {
+    server_->Shutdown(absl::ToChronoTime(deadline));
+    server_->Wait();
+  }
+  if (const std::string path = UnixPath(address_); !path.empty()) unlink(path.c_str());
+}
+
+void GrpcServer::Watch() {
+  absl::MutexLock lock(&mutex_);
+  while (!mutex_.AwaitWithTimeout(absl::Condition(&stopping_), kWatchInterval)) {
+    UpdateHealth();
+    mutex_.Unlock();
+    service_->streams().CancelStalled(absl::Now(), options_.stall_timeout);
+    mutex_.Lock();
+  }
+}
+
+void GrpcServer::UpdateHealth() {
+  const bool serving = frontend_ != nullptr && !draining_ && frontend_->IsHealthy();
+  if (serving == serving_) return;
+  serving_ = serving;
+  spdlog::info("health is {}", serving ? "SERVING" : "NOT_SERVING");
+  server_->GetHealthCheckService()->SetServingStatus("", serving);
+  server_->GetHealthCheckService()->SetServingStatus(kServiceName, serving);
+}
+
+}  // namespace quire

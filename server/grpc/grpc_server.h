@@ -1,0 +1,67 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace grpc {
+class Server;
+}
+
+namespace quire {
+
+class Frontend;
+class GenerationService;
+
+struct GrpcServerOptions {
+  std::string listen;                                // "HOST:PORT", port 0 picks a free one, or "unix:PATH"
+  absl::Duration stall_timeout = absl::Seconds(30);  // a write that lasts longer cancels its stream
+  std::string version;
+  int32_t max_num_seqs = 0, max_num_batched_tokens = 0;  // for GetModelInfo
+};
+
+// The gRPC port: quire.v1.Generation, grpc.health.v1.Health (for "" and for the service), reflection. This header
+// brings no gRPC header. Any thread.
+class GrpcServer {
+ public:
+  // Opens the port; everything is NOT_SERVING and UNAVAILABLE until SetFrontend. kFailedPrecondition for an address
+  // that is none, kUnavailable if it cannot be listened on, as when another process does.
+  static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(GrpcServerOptions options);
+  ~GrpcServer();  // Shutdown at once
+
+  // The model is loaded: requests go to `frontend`, which must outlive Shutdown; health follows its engine.
+  void SetFrontend(Frontend* frontend);
+  // Health is NOT_SERVING from now on, whatever the engine says.
+  void SetDraining();
+  // Refuses new connections, waits for calls under way until `deadline`, cancels the rest, ends. Idempotent.
+  void Shutdown(absl::Time deadline);
+
+  // Where it listens, with the port that was picked.
+  const std::string& address() const { return address_; }
+
+ private:
+  explicit GrpcServer(GrpcServerOptions options);
+  absl::Status Open();
+  // Looks after health and stalled streams until Shutdown.
+  void Watch();
+  void UpdateHealth() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const GrpcServerOptions options_;
+  std::string address_;
+  std::unique_ptr<GenerationService> service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::thread watcher_;
+
+  absl::Mutex mutex_;
+  Frontend* frontend_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  bool serving_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace quire

@@ -1,0 +1,33 @@
+#include "server/grpc/stream_watch.h"
+
+#include <utility>
+#include <vector>
+
+namespace quire {
+
+void StreamWatch::Add(const std::shared_ptr<Stallable>& stream) {
+  absl::MutexLock lock(&mutex_);
+  streams_.emplace(stream.get(), stream);
+}
+
+void StreamWatch::Remove(const Stallable* stream) {
+  absl::MutexLock lock(&mutex_);
+  streams_.erase(stream);
+}
+
+void StreamWatch::CancelStalled(absl::Time now, absl::Duration stall_timeout) {
+  // Not under the lock: a stream that ends meanwhile wants to remove itself.
+  std::vector<std::shared_ptr<Stallable>> streams;
+  {
+    absl::MutexLock lock(&mutex_);
+    streams.reserve(streams_.size());
+    for (const auto& [address, weak] : streams_) {
+      if (std::shared_ptr<Stallable> stream = weak.lock()) streams.push_back(std::move(stream));
+    }
+  }
+  for (const std::shared_ptr<Stallable>& stream : streams) {
+    if (stream->CancelIfStalled(now, stall_timeout)) CountStalled();
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace quire {
+
+// A call that may find its client not reading.
+class Stallable {
+ public:
+  virtual ~Stallable() = default;
+  // Cancels the call if its write has been under way for longer than `stall_timeout`. True if it did.
+  virtual bool CancelIfStalled(absl::Time now, absl::Duration stall_timeout) = 0;
+};
+
+// All streaming calls under way; one thread looks them over a few times a second. Any thread.
+class StreamWatch {
+ public:
+  void Add(const std::shared_ptr<Stallable>& stream);
+  void Remove(const Stallable* stream);
+
+  // Cancels the stalled ones and counts them.
+  void CancelStalled(absl::Time now, absl::Duration stall_timeout);
+  // A stream that had to be cancelled for what it holds.
+  void CountStalled() { num_stalled_.fetch_add(1, std::memory_order_relaxed); }
+  int64_t num_stalled() const { return num_stalled_.load(std::memory_order_relaxed); }
+
+ private:
+  absl::Mutex mutex_;
+  absl::flat_hash_map<const Stallable*, std::weak_ptr<Stallable>> streams_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<int64_t> num_stalled_ = 0;
+};
+
+}  // namespace quire
