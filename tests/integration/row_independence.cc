@@ -1,0 +1,136 @@
+#include "tests/integration/row_independence.h"
+
+#include <algorithm>
+#include <random>
+#include <set>
+
+#include "gtest/gtest.h"
+#include "scheduler/request.h"
+#include "tests/scheduler/engine_test_util.h"
+
+namespace quire::testing {
+namespace {
+
+constexpr int kNumTexts = 8;
+
+// Uniform in low .. high; std's distributions differ between libraries.
+int32_t Draw(std::mt19937& random, int32_t low, int32_t high) {
+  return low + static_cast<int32_t>(random() % static_cast<uint32_t>(high - low + 1));
+}
+
+std::vector<int32_t> RandomTokens(std::mt19937& random, int32_t count, int32_t vocab_size) {
+  std::vector<int32_t> tokens(count);
+  for (int32_t& token : tokens) token = Draw(random, 0, vocab_size - 1);
+  return tokens;
+}
+
+SamplingParams DrawParams(std::mt19937& random, const WorkloadOptions& options) {
+  SamplingParams params;
+  params.n = Draw(random, 1, options.max_n);
+  params.max_tokens = Draw(random, options.min_output, options.max_output);
+  params.seed = random();
+  params.ignore_eos = true;
+  params.temperature = 0;
+  if (Draw(random, 0, 1) == 1) {
+    params.temperature = static_cast<float>(Draw(random, 5, 15)) / 10;
+    if (Draw(random, 0, 1) == 1) params.top_p = 0.9f;
+    if (Draw(random, 0, 1) == 1) params.top_k = 40;
+    if (Draw(random, 0, 3) == 0) params.min_p = 0.02f;
+  }
+  if (Draw(random, 0, 7) == 0) params.logprobs = Draw(random, 0, 5);
+  return params;
+}
+
+}  // namespace
+
+std::vector<WorkloadRequest> MakeWorkload(const WorkloadOptions& options) {
+  std::mt19937 random(options.seed);
+  std::vector<std::vector<int32_t>> texts;
+  for (int i = 0; i < kNumTexts; ++i) texts.push_back(RandomTokens(random, options.max_prompt, options.vocab_size));
+  std::vector<WorkloadRequest> workload(options.num_requests);
+  for (WorkloadRequest& request : workload) {
+    const int32_t length = Draw(random, options.min_prompt, options.max_prompt);
+    request.prompt = RandomTokens(random, length, options.vocab_size);
+    if (Draw(random, 0, 1) == 1) {
+      std::copy_n(texts[Draw(random, 0, kNumTexts - 1)].begin(), Draw(random, 0, length), request.prompt.begin());
+    }
+    request.params = DrawParams(random, options);
+  }
+  return workload;
+}
+
+WorkloadResult RunWorkload(Engine& engine, const std::vector<WorkloadRequest>& workload, bool one_at_a_time) {
+  OutputCollector collector(engine, 1);
+  engine.Start();
+  for (size_t i = 0; i < workload.size(); ++i) {
+    EngineRequest request =
+        MakeEngineRequest(workload[i].prompt, workload[i].params, engine.info().block_size, engine.info().key_context);
+    request.handle = i + 1;
+    const absl::Status status = engine.Submit(std::move(request));
+    EXPECT_TRUE(status.ok()) << status;
+    if (one_at_a_time) engine.WaitIdle(absl::InfiniteFuture());
+  }
+  engine.WaitIdle(absl::InfiniteFuture());
+
+  WorkloadResult result;
+  result.stats = engine.GetStats();
+  EXPECT_EQ(result.stats.kv_blocks_active, 0);
+  EXPECT_EQ(result.stats.kv_blocks_free + result.stats.kv_blocks_cached, engine.info().num_kv_blocks);
+  const absl::Status invariants = engine.CheckInvariants();
+  EXPECT_TRUE(invariants.ok()) << invariants;
+  engine.Stop();
+  collector.Join();
+  for (const auto& [handle, request] : collector.requests()) {
+    EXPECT_EQ(request.num_final_events, 1);
+    result.cached_tokens.push_back(request.last.cached_tokens);
+    result.ids.emplace_back();
+    for (const auto& [index, sequence] : request.sequences) {
+      EXPECT_TRUE(sequence.last.finish_reason == FinishReason::kLength ||
+                  sequence.last.finish_reason == FinishReason::kStop)
+          << sequence.last.error;
+      result.ids.back().push_back(sequence.tokens);
+    }
+    EXPECT_EQ(result.ids.back().size(), static_cast<size_t>(workload[handle - 1].params.n));
+  }
+  EXPECT_EQ(result.ids.size(), workload.size());
+  return result;
+}
+
+void ExpectSameIds(const WorkloadResult& expected, const WorkloadResult& actual, const std::string& what) {
+  ASSERT_EQ(expected.ids.size(), actual.ids.size()) << what;
+  for (size_t i = 0; i < expected.ids.size(); ++i)
+    ASSERT_EQ(expected.ids[i], actual.ids[i]) << what << ", request " << i;
+}
+
+std::vector<int32_t> ExpectedCachedTokens(const std::vector<WorkloadRequest>& workload, const WorkloadResult& result,
+                                          int32_t block_size) {
+  // Blocks known so far, each by the number of the block before it and its tokens: a trie, with numbers for nodes.
+  std::map<std::pair<int32_t, std::vector<int32_t>>, int32_t> known;
+  const auto key = [&](int32_t parent, const std::vector<int32_t>& tokens, int32_t block) {
+    const auto begin = tokens.begin() + block * block_size;
+    return std::pair(parent, std::vector<int32_t>(begin, begin + block_size));
+  };
+  std::vector<int32_t> expected;
+  for (size_t i = 0; i < workload.size(); ++i) {
+    const std::vector<int32_t>& prompt = workload[i].prompt;
+    int32_t cached = 0, node = 0;
+    while (cached + block_size <= static_cast<int32_t>(prompt.size()) - 1) {
+      const auto found = known.find(key(node, prompt, cached / block_size));
+      if (found == known.end()) break;
+      node = found->second;
+      cached += block_size;
+    }
+    expected.push_back(cached);
+    for (const std::vector<int32_t>& output : result.ids[i]) {
+      std::vector<int32_t> tokens = prompt;
+      tokens.insert(tokens.end(), output.begin(), output.end() - 1);  // the last token is never computed
+      node = 0;
+      for (int32_t block = 0; (block + 1) * block_size <= static_cast<int32_t>(tokens.size()); ++block) {
+        node = known.try_emplace(key(node, tokens, block), static_cast<int32_t>(known.size()) + 1).first->second;
+      }
+    }
+  }
+  return expected;
+}
+
+}  // namespace quire::testing
