@@ -3,15 +3,15 @@
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/half.h"
-#include "kernels/cpu/huge_memory.h"
 #include "kernels/cpu/packed_weight.h"
 #include "kernels/k_quants.h"
 
 namespace quire {
 namespace {
 
-constexpr int64_t kMaxCols = int64_t{1} << 31;
-constexpr int64_t kMaxRows = int64_t{1} << 31;
+// Far beyond any model; with them no product of sizes overflows.
+constexpr int64_t kMaxCols = int64_t{1} << 28;
+constexpr int64_t kMaxRows = int64_t{1} << 28;
 constexpr int64_t kMaxPackedBytes = int64_t{1} << 46;
 
 constexpr int64_t RoundUp(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
@@ -233,7 +233,7 @@ void PackPart(const WeightView& view, const CpuPackedWeight::Part& part, std::by
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CpuPackedWeight>> PackCpuWeight(absl::Span<const WeightView> views) {
+absl::StatusOr<std::unique_ptr<CpuPackedWeight>> PackCpuWeight(absl::Span<const WeightView> views, WeightArena& arena) {
   if (views.empty()) return absl::InvalidArgumentError("weight of 0 parts, at least 1 expected");
   std::vector<CpuPackedWeight::Part> parts;
   int64_t rows = 0, bytes = 0;
@@ -242,7 +242,6 @@ absl::StatusOr<std::unique_ptr<CpuPackedWeight>> PackCpuWeight(absl::Span<const 
       return status;
     }
     CpuPackedWeight::Part part = {LayOut(view.format, view.cols), rows, view.rows};
-    // rows * tile bytes: at most 2^31 * 2^33, and the parts' sum is checked below.
     const int64_t part_bytes = part.num_tiles() * part.tiles.tile_bytes;
     if (part_bytes > kMaxPackedBytes - bytes) {
       return absl::ResourceExhaustedError(
@@ -252,15 +251,15 @@ absl::StatusOr<std::unique_ptr<CpuPackedWeight>> PackCpuWeight(absl::Span<const 
     bytes += part_bytes;
     parts.push_back(part);
   }
-  absl::StatusOr<Buffer> memory = AllocateHugeMemory(bytes);
+  absl::StatusOr<std::byte*> memory = arena.Allocate(bytes);
   if (!memory.ok()) return memory.status();
-  std::byte* data = memory->as<std::byte>();
+  std::byte* data = *memory;
   for (size_t i = 0; i < parts.size(); ++i) {
     parts[i].tiles.data = data;
     PackPart(views[i], parts[i], data);
     data += parts[i].num_tiles() * parts[i].tiles.tile_bytes;
   }
-  return std::make_unique<CpuPackedWeight>(*std::move(memory), std::move(parts), rows, views[0].cols, bytes);
+  return std::make_unique<CpuPackedWeight>(std::move(parts), rows, views[0].cols, bytes);
 }
 
 }  // namespace quire

@@ -136,10 +136,10 @@ Rows NaiveLinear(const std::vector<RandomWeight>& parts, Rows& x, const float* b
 
 // --- helpers
 
-std::unique_ptr<CpuPackedWeight> Pack(const std::vector<RandomWeight>& parts) {
+std::unique_ptr<CpuPackedWeight> Pack(const std::vector<RandomWeight>& parts, WeightArena& arena) {
   std::vector<WeightView> views;
   for (const RandomWeight& w : parts) views.push_back(w.View());
-  auto packed = PackCpuWeight(views);
+  auto packed = PackCpuWeight(views, arena);
   EXPECT_TRUE(packed.ok()) << packed.status();
   return *std::move(packed);
 }
@@ -164,7 +164,7 @@ class GemmTest : public ::testing::Test {
   // Runs every kernel set on the layer and compares it with the oracle.
   void ExpectOracle(const std::vector<RandomWeight>& parts, Rows& x, const float* bias = nullptr) {
     Rows expected = NaiveLinear(parts, x, bias);
-    const std::unique_ptr<CpuPackedWeight> packed = Pack(parts);
+    const std::unique_ptr<CpuPackedWeight> packed = Pack(parts, arena_);
     for (const GemmKernels* kernels : AllKernels()) {
       Rows out(x.rows, packed->rows());
       CpuLinear(*kernels, pool_, *packed, x.view(), bias, out.view(), scratch_);
@@ -174,6 +174,7 @@ class GemmTest : public ::testing::Test {
   }
 
   ThreadPool pool_{2};
+  WeightArena arena_;
   GemmScratch scratch_;
 };
 
@@ -284,7 +285,7 @@ TEST_F(GemmTest, NonFiniteInputsSpoilTheirOwnRowOnly) {
     x.row(3)[1] = kNan;
     ASSERT_NO_FATAL_FAILURE(ExpectOracle({w}, x));
     if (Info(format).block_length == 1) continue;  // an infinity times a weight may stay infinite
-    const std::unique_ptr<CpuPackedWeight> packed = Pack({w});
+    const std::unique_ptr<CpuPackedWeight> packed = Pack({w}, arena_);
     for (const GemmKernels* kernels : AllKernels()) {
       Rows out(5, 20);
       CpuLinear(*kernels, pool_, *packed, x.view(), nullptr, out.view(), scratch_);
@@ -301,7 +302,7 @@ TEST_F(GemmTest, ARowIsTheSameAloneAndInAnyBatch) {
   std::mt19937 random(15);
   ThreadPool alone(1);
   for (WeightFormat format : kAllWeightFormats) {
-    const std::unique_ptr<CpuPackedWeight> packed = Pack({MakeRandomWeight(format, 100, 512, random)});
+    const std::unique_ptr<CpuPackedWeight> packed = Pack({MakeRandomWeight(format, 100, 512, random)}, arena_);
     Rows x = RandomInputs(37, 512, random);
     for (const GemmKernels* kernels : AllKernels()) {
       Rows batch(37, 100);
@@ -321,7 +322,7 @@ TEST_F(GemmTest, IsCloseToThePlainProduct) {
   std::mt19937 random(16);
   for (WeightFormat format : kAllWeightFormats) {
     const RandomWeight w = MakeRandomWeight(format, 64, 768, random);
-    const std::unique_ptr<CpuPackedWeight> packed = Pack({w});
+    const std::unique_ptr<CpuPackedWeight> packed = Pack({w}, arena_);
     Rows x = RandomInputs(8, 768, random);
     const bool exact_inputs = Info(format).block_length == 1;
     for (const GemmKernels* kernels : AllKernels()) {
@@ -348,7 +349,7 @@ TEST_F(GemmTest, IsCloseToThePlainProduct) {
 
 TEST_F(GemmTest, NoRowsIsNoWork) {
   std::mt19937 random(17);
-  const std::unique_ptr<CpuPackedWeight> packed = Pack({MakeRandomWeight(WeightFormat::kQ4_0, 20, 32, random)});
+  const std::unique_ptr<CpuPackedWeight> packed = Pack({MakeRandomWeight(WeightFormat::kQ4_0, 20, 32, random)}, arena_);
   for (const GemmKernels* kernels : AllKernels()) {
     Rows x(0, 32), out(0, 20);
     CpuLinear(*kernels, pool_, *packed, x.view(), nullptr, out.view(), scratch_);
