@@ -34,8 +34,9 @@ std::optional<std::string> SmolLm2Path() {
   if (const char* path = std::getenv("QUIRE_TEST_MODEL")) return IfExists(path);
   const char* cache = std::getenv("XDG_CACHE_HOME");
   const char* home = std::getenv("HOME");
-  std::filesystem::path base = cache != nullptr && *cache != 0 ? std::filesystem::path(cache)
-                                                                : std::filesystem::path(home != nullptr ? home : "/root") / ".cache";
+  std::filesystem::path base = cache != nullptr && *cache != 0
+                                   ? std::filesystem::path(cache)
+                                   : std::filesystem::path(home != nullptr ? home : "/root") / ".cache";
   return IfExists(base / "quire" / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf");
 }
 
