@@ -1,0 +1,177 @@
+#include <algorithm>
+#include <ostream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/testing/scheduler_harness.h"
+
+namespace quire {
+namespace {
+
+// A tiny alphabet and shared beginnings, so that prefix hits of every length are frequent.
+std::vector<int32_t> RandomPrompt(std::mt19937& random) {
+  static const std::vector<int32_t> kShared = [] {
+    std::mt19937 fixed(99);
+    std::vector<int32_t> ids(70);
+    for (int32_t& id : ids) id = static_cast<int32_t>(fixed() % 3);
+    return ids;
+  }();
+  std::vector<int32_t> prompt(kShared.begin(), kShared.begin() + random() % kShared.size());
+  for (uint32_t extra = 1 + random() % 12; extra > 0; --extra) prompt.push_back(static_cast<int32_t>(random() % 3));
+  return prompt;
+}
+
+SamplingParams RandomParams(std::mt19937& random) {
+  SamplingParams params;
+  params.n = random() % 3 == 0 ? static_cast<int32_t>(1 + random() % 8) : 1;
+  params.temperature = random() % 3 == 0 ? 0 : 1;
+  params.seed = random();
+  params.max_tokens = static_cast<int32_t>(1 + random() % 40);
+  params.min_tokens = random() % 3 == 0 ? static_cast<int32_t>(random() % (params.max_tokens + 1)) : 0;
+  params.ignore_eos = random() % 4 == 0;
+  if (random() % 4 == 0) params.stop_token_ids = {static_cast<int32_t>(random() % FakeRunner::kVocabSize)};
+  params.logprobs = 0;
+  if (random() % 6 == 0) params.prompt_logprobs = 0;
+  return params;
+}
+
+struct PropertyCase {
+  const char* name;
+  HarnessOptions options;
+  bool must_preempt = false;
+};
+
+void PrintTo(const PropertyCase& c, std::ostream* os) { *os << c.name; }
+
+BlockHash OneBitHash(const BlockHash& parent, absl::Span<const int32_t> tokens) {
+  return {ChainHash(parent, tokens).low & 1, 0};
+}
+
+class SchedulerPropertyTest : public testing::TestWithParam<PropertyCase> {};
+
+// Requests arrive while others run; whatever the options, each gives the tokens it gives alone.
+TEST_P(SchedulerPropertyTest, EveryRequestGivesItsOwnTokensAndFinishesOnce) {
+  int64_t preemptions = 0;
+  for (uint32_t seed = 0; seed < 25; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    SchedulerHarness harness(GetParam().options);
+    for (int added = 0; added < 40;) {
+      if (random() % 2 == 0 || !harness.scheduler.HasWork()) {
+        harness.Add(RandomPrompt(random), RandomParams(random), static_cast<int32_t>(random() % 3));
+        ++added;
+      } else {
+        harness.Step();
+      }
+      ASSERT_FALSE(HasFailure());
+    }
+    harness.RunAll(40000);
+    for (const auto& [handle, seen] : harness.all_seen()) harness.ExpectCorrect(handle);
+    harness.ExpectIdle();
+    ASSERT_FALSE(HasFailure());
+    EXPECT_EQ(harness.scheduler.stats().requests_finished, 40);
+    if (!GetParam().options.prefix_caching) {
+      EXPECT_EQ(harness.blocks.stats().cached, 0);
+    }
+    preemptions += harness.scheduler.stats().preemptions;
+  }
+  if (GetParam().must_preempt) {
+    EXPECT_GE(preemptions, 20);
+  }
+}
+
+// The same with aborts of requests and of single sequences at random points, also while a step is in flight, with
+// steps that fail, with bad logits and with deadlines: nothing leaks and nobody else notices.
+TEST_P(SchedulerPropertyTest, AbortsFailuresAndDeadlinesTouchNobodyElse) {
+  for (uint32_t seed = 100; seed < 125; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    SchedulerHarness harness(GetParam().options);
+    std::vector<uint64_t> disturbed;
+    const auto disturb = [&](uint64_t last) {
+      if (random() % 16 != 0) return;
+      const uint64_t handle = 1 + random() % last;
+      disturbed.push_back(handle);
+      if (random() % 2 == 0) {
+        harness.Abort(handle);
+      } else {
+        harness.AbortSequence(handle, static_cast<int32_t>(random() % 8));
+      }
+    };
+    uint64_t last = 0;
+    for (int step = 0; last < 40 || harness.scheduler.HasWork(); ++step) {
+      ASSERT_LT(step, 40000);
+      if (last < 40 && random() % 2 == 0) {
+        const bool has_deadline = random() % 5 == 0;
+        const absl::Time deadline = has_deadline ? harness.now + absl::Seconds(random() % 60) : absl::InfiniteFuture();
+        const SamplingParams params = RandomParams(random);
+        last = harness.Add(RandomPrompt(random), params, static_cast<int32_t>(random() % 3), deadline);
+        if (has_deadline) disturbed.push_back(last);
+        if (random() % 10 == 0) {
+          harness.runner.bad_seeds.push_back(params.seed);
+          disturbed.push_back(last);
+        }
+      }
+      if (last > 0) disturb(last);
+      if (!harness.Schedule()) continue;
+      disturb(last);
+      if (random() % 100 == 0) {
+        for (const ScheduledSequence& entry : harness.plan.sequences) {
+          disturbed.push_back(entry.sequence->group->request.handle);
+        }
+        harness.FailStep(absl::InternalError("the device fell over"));
+      } else {
+        harness.Commit();
+      }
+      ASSERT_FALSE(HasFailure());
+    }
+    for (const auto& [handle, seen] : harness.all_seen()) {
+      EXPECT_TRUE(seen.finished);
+      if (std::find(disturbed.begin(), disturbed.end(), handle) == disturbed.end()) {
+        harness.ExpectCorrect(handle);
+      } else {
+        harness.ExpectCorrectSoFar(handle);
+      }
+    }
+    harness.ExpectIdle();
+    ASSERT_FALSE(HasFailure());
+  }
+}
+
+HarnessOptions With(void (*change)(HarnessOptions&)) {
+  HarnessOptions options;
+  change(options);
+  return options;
+}
+
+std::string CaseName(const testing::TestParamInfo<PropertyCase>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(
+    All, SchedulerPropertyTest,
+    testing::Values(
+        PropertyCase{"Plain", With([](HarnessOptions&) {})},
+        PropertyCase{"BlockSize1", With([](HarnessOptions& o) { o.block_size = 1, o.num_blocks = 2000; })},
+        PropertyCase{"BlockSize16", With([](HarnessOptions& o) { o.block_size = 16; })},
+        PropertyCase{"BlockSize32", With([](HarnessOptions& o) { o.block_size = 32; })},
+        PropertyCase{"NoCache", With([](HarnessOptions& o) { o.prefix_caching = false; })},
+        PropertyCase{"Budget1", With([](HarnessOptions& o) { o.max_num_batched_tokens = 1; })},
+        PropertyCase{"Budget7", With([](HarnessOptions& o) { o.max_num_batched_tokens = 7; })},
+        PropertyCase{"Budget64", With([](HarnessOptions& o) { o.max_num_batched_tokens = 64; })},
+        PropertyCase{"OneAtATime", With([](HarnessOptions& o) { o.max_num_seqs = 1; })},
+        PropertyCase{"FourAtATime", With([](HarnessOptions& o) { o.max_num_seqs = 4; })},
+        PropertyCase{"TinyPool", With([](HarnessOptions& o) { o.num_blocks = 20; }), true},
+        PropertyCase{"TinyPoolNoCache", With([](HarnessOptions& o) { o.num_blocks = 20, o.prefix_caching = false; }),
+                     true},
+        PropertyCase{"TinyPoolBudget7",
+                     With([](HarnessOptions& o) { o.num_blocks = 20, o.max_num_batched_tokens = 7; }), true},
+        PropertyCase{"TinyPoolBlockSize1", With([](HarnessOptions& o) { o.num_blocks = 140, o.block_size = 1; }), true},
+        PropertyCase{"TinyPoolBlockSize32", With([](HarnessOptions& o) { o.num_blocks = 6, o.block_size = 32; }), true},
+        PropertyCase{"OneBitKeys", With([](HarnessOptions& o) { o.chain_hash = &OneBitHash; })},
+        PropertyCase{"OneBitKeysTinyPool",
+                     With([](HarnessOptions& o) { o.chain_hash = &OneBitHash, o.num_blocks = 20; }), true}),
+    CaseName);
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,156 @@
+#include "tests/testing/fake_runner.h"
+
+#include <algorithm>
+
+#include "gtest/gtest.h"
+
+namespace quire {
+namespace {
+
+// splitmix64's finalizer (public domain, S. Vigna).
+uint64_t Mix(uint64_t a, uint64_t b) {
+  uint64_t x = a * 0x9e3779b97f4a7c15u + b + 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+uint64_t KeyValue(uint64_t before, int32_t token, int32_t position) {
+  return Mix(before, Mix(static_cast<uint64_t>(token), static_cast<uint64_t>(position)));
+}
+
+int32_t Choose(uint64_t context, const SampleRow& row) {
+  uint64_t hash = context;
+  if (row.temperature > 0) hash = Mix(hash, Mix(row.seed, Mix(row.sequence_index, row.output_position)));
+  while (true) {
+    const auto token = static_cast<int32_t>(hash % FakeRunner::kVocabSize);
+    if (std::find(row.banned_ids.begin(), row.banned_ids.end(), token) == row.banned_ids.end()) return token;
+    hash = Mix(hash, 1);
+  }
+}
+
+float LogprobOf(uint64_t context) { return -static_cast<float>(context % 1000) / 100; }
+
+}  // namespace
+
+FakeRunner::FakeRunner(const BlockManager* blocks, int32_t num_blocks)
+    : blocks_(blocks),
+      block_size_(blocks->block_size()),
+      memory_(int64_t{num_blocks} * blocks->block_size()),
+      written_in_(memory_.size()) {}
+
+void FakeRunner::Run(const SchedulePlan& plan, StepResult* result) {
+  step_ = plan.step;
+  result->samples.clear();
+  result->scores.clear();
+  result->logprobs.clear();
+  for (const BlockCopy& copy : plan.copies) Copy(copy);
+  for (const ScheduledSequence& entry : plan.sequences) Store(entry);
+
+  const auto position_of = [](const ScheduledSequence& entry, int32_t row) {
+    return entry.start + row - entry.first_row;
+  };
+  const auto report = [result](int32_t token, uint64_t context) {
+    SampledToken sampled;
+    sampled.token_id = token;
+    sampled.logprobs_begin = static_cast<int32_t>(result->logprobs.size());
+    sampled.logprobs_count = 1;
+    sampled.rank = 1;
+    result->logprobs.push_back({token, LogprobOf(context)});
+    return sampled;
+  };
+  for (const ScheduledSequence& entry : plan.sequences) {
+    for (int32_t i = entry.scores_begin; i < entry.scores_begin + entry.scores_count; ++i) {
+      const ScoreRow& row = plan.scores[i];
+      result->scores.push_back(report(row.target_id, Attend(*entry.sequence, position_of(entry, row.logits_row))));
+    }
+    if (entry.sample < 0) continue;
+    const SampleRow& row = plan.samples[entry.sample];
+    const uint64_t context = Attend(*entry.sequence, position_of(entry, row.logits_row));
+    result->samples.push_back(report(Choose(context, row), context));
+    if (std::erase(bad_seeds, row.seed) > 0) {
+      result->samples.back() = {};
+      result->samples.back().bad_logits = true;
+    }
+  }
+}
+
+void FakeRunner::Copy(const BlockCopy& copy) {
+  ASSERT_NE(copy.dst, kNullBlock);
+  ASSERT_LE(blocks_->count(copy.dst), 1) << "a copy goes to a shared block";
+  ASSERT_FALSE(blocks_->IsFindable(copy.dst)) << "a copy goes to a findable block";
+  const auto begin = memory_.begin() + int64_t{static_cast<int32_t>(copy.src)} * block_size_;
+  std::copy(begin, begin + block_size_, memory_.begin() + int64_t{static_cast<int32_t>(copy.dst)} * block_size_);
+}
+
+void FakeRunner::Store(const ScheduledSequence& entry) {
+  const Sequence& sequence = *entry.sequence;
+  ASSERT_GE(entry.num_tokens, 1);
+  ASSERT_LE(entry.start + entry.num_tokens, sequence.num_tokens());
+  ASSERT_LE(blocks_->BlocksFor(entry.start + entry.num_tokens), sequence.table.size());
+  for (int32_t position = entry.start; position < entry.start + entry.num_tokens; ++position) {
+    const BlockId block = sequence.table.blocks()[position / block_size_];
+    ASSERT_EQ(blocks_->count(block), 1) << "a shared block is written";
+    ASSERT_FALSE(blocks_->IsFindable(block)) << "a findable block is written";
+    const int32_t slot = sequence.table.slot(position, block_size_);
+    ASSERT_NE(written_in_[slot], step_) << "a slot is written twice in one step";
+    written_in_[slot] = step_;
+    const uint64_t before = position == 0 ? 0 : Slot(sequence, position - 1);
+    memory_[slot] = KeyValue(before, sequence.tokens[position], position);
+    ++tokens_computed_;
+  }
+}
+
+uint64_t& FakeRunner::Slot(const Sequence& sequence, int32_t position) {
+  return memory_[sequence.table.slot(position, block_size_)];
+}
+
+uint64_t FakeRunner::Attend(const Sequence& sequence, int32_t position) const {
+  uint64_t context = 0;
+  for (int32_t p = 0; p <= position; ++p) context = Mix(context, memory_[sequence.table.slot(p, block_size_)]);
+  return context;
+}
+
+std::vector<int32_t> FakeRunner::ExpectedOutput(const EngineRequest& request, int32_t index, int32_t max_len,
+                                                absl::Span<const int32_t> eos_ids) {
+  const SamplingParams& params = request.params;
+  std::vector<int32_t> ending;
+  if (!params.ignore_eos) ending.assign(eos_ids.begin(), eos_ids.end());
+  ending.insert(ending.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
+  uint64_t before = 0, context = 0;
+  int32_t position = 0;
+  const auto add = [&](int32_t token) {
+    before = KeyValue(before, token, position++);
+    context = Mix(context, before);
+  };
+  for (const int32_t token : request.prompt_ids) add(token);
+  std::vector<int32_t> output;
+  const auto prompt_len = static_cast<int32_t>(request.prompt_ids.size());
+  const int32_t max_output = std::min(params.max_tokens, max_len - prompt_len);
+  while (static_cast<int32_t>(output.size()) < max_output) {
+    SampleRow row;
+    row.temperature = params.temperature;
+    row.seed = params.seed;
+    row.sequence_index = static_cast<uint32_t>(index);
+    row.output_position = static_cast<uint32_t>(output.size());
+    const bool may_end = static_cast<int32_t>(output.size()) >= params.min_tokens;
+    if (!may_end) row.banned_ids = ending;
+    output.push_back(Choose(context, row));
+    if (may_end && std::find(ending.begin(), ending.end(), output.back()) != ending.end()) break;
+    add(output.back());
+  }
+  return output;
+}
+
+std::vector<float> FakeRunner::ExpectedScores(absl::Span<const int32_t> prompt) {
+  std::vector<float> scores;
+  uint64_t before = 0, context = 0;
+  for (size_t p = 0; p + 1 < prompt.size(); ++p) {
+    before = KeyValue(before, prompt[p], static_cast<int32_t>(p));
+    context = Mix(context, before);
+    scores.push_back(LogprobOf(context));
+  }
+  return scores;
+}
+
+}  // namespace quire

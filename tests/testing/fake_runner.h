@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "block_manager/block_manager.h"
+#include "model/sampling_params.h"
+#include "model/step_result.h"
+#include "scheduler/request.h"
+#include "scheduler/schedule_plan.h"
+
+namespace quire {
+
+// A model without arithmetic that notices every mistake in block tables: K/V of a token is a hash of it and of all
+// tokens before it, kept per slot; the next token is a hash of all K/V of the sequence, read through its table. A wrong
+// table, an early publication, a lost or late copy or a stale block change the tokens. Run also fails the test when a
+// step writes to a block that is shared or findable, or twice to one slot.
+class FakeRunner {
+ public:
+  static constexpr int32_t kVocabSize = 50;
+
+  FakeRunner(const BlockManager* blocks, int32_t num_blocks);
+
+  // Executes a plan on the shadow memory.
+  void Run(const SchedulePlan& plan, StepResult* result);
+
+  // What sequence `index` of a request must give, computed without any blocks: the tokens that are sampled when
+  // nothing but max_len (tokens of prompt + output) and `eos_ids` ends it.
+  static std::vector<int32_t> ExpectedOutput(const EngineRequest& request, int32_t index, int32_t max_len,
+                                             absl::Span<const int32_t> eos_ids);
+  // The log-probabilities of prompt positions 1 onward.
+  static std::vector<float> ExpectedScores(absl::Span<const int32_t> prompt);
+
+  int64_t tokens_computed() const { return tokens_computed_; }
+  // Requests (by seed) whose next sampled row shall hold bad logits.
+  std::vector<uint64_t> bad_seeds;
+
+ private:
+  void Copy(const BlockCopy& copy);
+  void Store(const ScheduledSequence& entry);
+  uint64_t Attend(const Sequence& sequence, int32_t position) const;
+  uint64_t& Slot(const Sequence& sequence, int32_t position);
+
+  const BlockManager* blocks_;
+  const int32_t block_size_;
+  std::vector<uint64_t> memory_;     // by slot
+  std::vector<int64_t> written_in_;  // by slot: the latest step that wrote it
+  int64_t step_ = 0;
+  int64_t tokens_computed_ = 0;
+};
+
+}  // namespace quire

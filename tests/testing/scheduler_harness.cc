@@ -1,0 +1,168 @@
+#include "tests/testing/scheduler_harness.h"
+
+#include <utility>
+
+#include "gtest/gtest.h"
+
+namespace quire {
+
+SchedulerHarness::SchedulerHarness(const HarnessOptions& harness_options)
+    : options(harness_options),
+      blocks({.num_blocks = options.num_blocks,
+              .block_size = options.block_size,
+              .enable_prefix_cache = options.prefix_caching,
+              .chain_hash = options.chain_hash}),
+      scheduler({.max_num_seqs = options.max_num_seqs,
+                 .max_num_batched_tokens = options.max_num_batched_tokens,
+                 .enable_prefix_caching = options.prefix_caching},
+                {.max_model_len = options.max_model_len, .eos_token_ids = options.eos_ids}, &blocks),
+      runner(&blocks, options.num_blocks) {}
+
+uint64_t SchedulerHarness::Add(std::vector<int32_t> prompt, SamplingParams params, int32_t priority,
+                               absl::Time deadline) {
+  EngineRequest request = MakeEngineRequest(std::move(prompt), std::move(params), options.block_size, context);
+  if (options.chain_hash != &ChainHash) {
+    BlockHash parent = request.root_hash;
+    for (size_t i = 0; i < request.prompt_hashes.size(); ++i) {
+      const absl::Span<const int32_t> ids(request.prompt_ids);
+      parent = request.prompt_hashes[i] =
+          options.chain_hash(parent, ids.subspan(i * options.block_size, options.block_size));
+    }
+  }
+  request.handle = next_handle_++;
+  request.priority = priority;
+  request.deadline = deadline;
+  request.arrival = now;
+  SeenRequest seen;
+  seen.request = request;
+  seen.ids.resize(request.params.n);
+  seen.final_events.resize(request.params.n);
+  seen_.emplace(request.handle, std::move(seen));
+  const uint64_t handle = request.handle;
+  EXPECT_EQ(scheduler.Add(std::move(request)), absl::OkStatus());
+  return handle;
+}
+
+bool SchedulerHarness::Schedule() {
+  scheduler.Schedule(now, &plan, &outputs);
+  EXPECT_EQ(scheduler.CheckInvariants(), absl::OkStatus());
+  Collect();
+  EXPECT_LE(plan.num_tokens, options.max_num_batched_tokens);
+  EXPECT_LE(static_cast<int32_t>(plan.sequences.size()), options.max_num_seqs);
+  return !plan.empty();
+}
+
+void SchedulerHarness::Commit() {
+  runner.Run(plan, &result);
+  scheduler.Commit(plan, result, now, &outputs);
+  EXPECT_EQ(scheduler.CheckInvariants(), absl::OkStatus());
+  Collect();
+  now += absl::Seconds(1);
+}
+
+bool SchedulerHarness::Step() {
+  if (!Schedule()) return false;
+  Commit();
+  return true;
+}
+
+void SchedulerHarness::FailStep(const absl::Status& status) {
+  scheduler.FailStep(plan, status, now, &outputs);
+  EXPECT_EQ(scheduler.CheckInvariants(), absl::OkStatus());
+  Collect();
+}
+
+void SchedulerHarness::Abort(uint64_t handle) {
+  scheduler.Abort(handle, now, &outputs);
+  EXPECT_EQ(scheduler.CheckInvariants(), absl::OkStatus());
+  Collect();
+}
+
+void SchedulerHarness::AbortSequence(uint64_t handle, int32_t index) {
+  scheduler.AbortSequence(handle, index, now, &outputs);
+  EXPECT_EQ(scheduler.CheckInvariants(), absl::OkStatus());
+  Collect();
+}
+
+void SchedulerHarness::RunAll(int32_t max_steps) {
+  for (int32_t step = 0; scheduler.HasWork(); ++step) {
+    ASSERT_LT(step, max_steps) << "no end in sight";
+    Step();
+    if (testing::Test::HasFatalFailure() || testing::Test::HasNonfatalFailure()) return;
+  }
+}
+
+void SchedulerHarness::Collect() {
+  for (const PromptScoreOutput& score : outputs.prompt_scores) {
+    SeenRequest& seen = seen_.at(score.handle);
+    EXPECT_EQ(score.position, static_cast<int32_t>(seen.scores.size()) + 1);
+    ASSERT_EQ(score.logprobs_count, 1);
+    EXPECT_EQ(outputs.logprobs[score.logprobs_begin].token_id, seen.request.prompt_ids[score.position]);
+    seen.scores.push_back(outputs.logprobs[score.logprobs_begin].logprob);
+    EXPECT_TRUE(seen.ids[0].empty()) << "scores come before tokens";
+  }
+  for (const SequenceOutput& event : outputs.sequences) {
+    SeenRequest& seen = seen_.at(event.handle);
+    EXPECT_FALSE(seen.finished) << "an event after the last one";
+    EXPECT_EQ(seen.final_events[event.sequence_index].finish_reason, FinishReason::kNone);
+    if (event.token_id >= 0) {
+      seen.ids[event.sequence_index].push_back(event.token_id);
+      ASSERT_EQ(event.logprobs_count, 1);
+      EXPECT_EQ(outputs.logprobs[event.logprobs_begin].token_id, event.token_id);
+      EXPECT_GT(event.first_step, 0);
+      EXPECT_GE(event.last_step, event.first_step);
+    }
+    if (event.finish_reason != FinishReason::kNone) seen.final_events[event.sequence_index] = event;
+    seen.last_event = event;
+    seen.finished = event.request_finished;
+    EXPECT_LT(event.cached_tokens, static_cast<int32_t>(seen.request.prompt_ids.size()));
+  }
+  outputs.prompt_scores.clear();
+  outputs.sequences.clear();
+  outputs.logprobs.clear();
+}
+
+void SchedulerHarness::ExpectCorrect(uint64_t handle) const {
+  SCOPED_TRACE(testing::Message() << "request " << handle);
+  const SeenRequest& seen = seen_.at(handle);
+  EXPECT_TRUE(seen.finished);
+  for (int32_t i = 0; i < seen.request.params.n; ++i) {
+    SCOPED_TRACE(testing::Message() << "sequence " << i);
+    const auto expected = FakeRunner::ExpectedOutput(seen.request, i, options.max_model_len, options.eos_ids);
+    EXPECT_EQ(seen.ids[i], expected);
+    const SequenceOutput& last = seen.final_events[i];
+    EXPECT_TRUE(last.finish_reason == FinishReason::kStop || last.finish_reason == FinishReason::kLength);
+    if (last.finish_reason == FinishReason::kStop) {
+      EXPECT_EQ(last.stop_token_id, expected.back());
+    }
+  }
+  if (seen.request.params.prompt_logprobs.has_value()) {
+    EXPECT_EQ(seen.scores, FakeRunner::ExpectedScores(seen.request.prompt_ids));
+    EXPECT_EQ(seen.last_event.cached_tokens, 0);
+  } else {
+    EXPECT_TRUE(seen.scores.empty());
+  }
+}
+
+void SchedulerHarness::ExpectCorrectSoFar(uint64_t handle) const {
+  const SeenRequest& seen = seen_.at(handle);
+  for (int32_t i = 0; i < seen.request.params.n; ++i) {
+    auto expected = FakeRunner::ExpectedOutput(seen.request, i, options.max_model_len, options.eos_ids);
+    ASSERT_LE(seen.ids[i].size(), expected.size());
+    expected.resize(seen.ids[i].size());
+    EXPECT_EQ(seen.ids[i], expected);
+  }
+}
+
+void SchedulerHarness::ExpectIdle() const {
+  EXPECT_FALSE(scheduler.HasWork());
+  const BlockStats stats = blocks.stats();
+  EXPECT_EQ(stats.active, 0);
+  EXPECT_EQ(stats.free + stats.cached, stats.total);
+  EXPECT_EQ(scheduler.stats().requests_running, 0);
+  EXPECT_EQ(scheduler.stats().requests_waiting, 0);
+  EXPECT_EQ(scheduler.stats().waiting_prompt_tokens, 0);
+  EXPECT_EQ(scheduler.CheckInvariants(), absl::OkStatus());
+}
+
+}  // namespace quire

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "scheduler/scheduler.h"
+#include "tests/testing/fake_runner.h"
+
+namespace quire {
+
+struct HarnessOptions {
+  int32_t num_blocks = 200;  // the null block included
+  int32_t block_size = 8;
+  bool prefix_caching = true;
+  int32_t max_num_seqs = 64;
+  int32_t max_num_batched_tokens = 2048;
+  int32_t max_model_len = 128;
+  std::vector<int32_t> eos_ids = {7};
+  BlockHash (*chain_hash)(const BlockHash& parent, absl::Span<const int32_t> tokens) = &ChainHash;
+};
+
+// What a client would have seen of one request.
+struct SeenRequest {
+  EngineRequest request;
+  std::vector<std::vector<int32_t>> ids;     // by sequence
+  std::vector<SequenceOutput> final_events;  // by sequence; finish_reason kNone: not ended
+  std::vector<float> scores;                 // positions 1 onward
+  bool finished = false;
+  SequenceOutput last_event;
+};
+
+// Block manager, scheduler and fake runner, stepped by the test. Checks after every step that all invariants hold and
+// that events come in legal order. Time is the number of seconds in `now`.
+class SchedulerHarness {
+ public:
+  explicit SchedulerHarness(const HarnessOptions& options);
+
+  // Adds a request made of these; fails the test if it is refused. Returns its handle.
+  uint64_t Add(std::vector<int32_t> prompt, SamplingParams params, int32_t priority = 0,
+               absl::Time deadline = absl::InfiniteFuture());
+
+  // Schedule, run, commit. False if the plan was empty.
+  bool Step();
+  bool Schedule();  // the halves of Step
+  void Commit();
+  void FailStep(const absl::Status& status);
+  void Abort(uint64_t handle);
+  void AbortSequence(uint64_t handle, int32_t index);
+
+  // Steps until no work is left; fails the test after `max_steps`.
+  void RunAll(int32_t max_steps);
+
+  // Fails the test unless the request ended by itself with exactly the tokens, reasons and scores it must have.
+  void ExpectCorrect(uint64_t handle) const;
+  // The same for what a request has given so far, however it ended.
+  void ExpectCorrectSoFar(uint64_t handle) const;
+  // Fails the test unless no request lives and each block is free or cached.
+  void ExpectIdle() const;
+
+  const SeenRequest& seen(uint64_t handle) const { return seen_.at(handle); }
+  const std::map<uint64_t, SeenRequest>& all_seen() const { return seen_; }
+
+  const HarnessOptions options;
+  BlockManager blocks;
+  Scheduler scheduler;
+  FakeRunner runner;
+  SchedulePlan plan;
+  StepResult result;
+  StepOutputs outputs;
+  absl::Time now = absl::UnixEpoch();
+  KeyContext context;
+
+ private:
+  void Collect();
+
+  std::map<uint64_t, SeenRequest> seen_;
+  uint64_t next_handle_ = 1;
+};
+
+}  // namespace quire
