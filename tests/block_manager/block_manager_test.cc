@@ -1,0 +1,323 @@
+#include "block_manager/block_manager.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace quire {
+namespace {
+
+PrefixKeys KeysOf(absl::Span<const int32_t> tokens, int32_t block_size, const BlockHash& root = {3, 4}) {
+  PrefixKeys keys{root, {}};
+  BlockHash parent = root;
+  for (size_t i = 0; (i + 1) * block_size <= tokens.size(); ++i) {
+    parent = ChainHash(parent, tokens.subspan(i * block_size, block_size));
+    keys.blocks.push_back(parent);
+  }
+  return keys;
+}
+
+std::vector<int32_t> Iota(int32_t n) {
+  std::vector<int32_t> tokens(n);
+  for (int32_t i = 0; i < n; ++i) tokens[i] = i;
+  return tokens;
+}
+
+// A table as it is once all of `tokens` were computed.
+BlockTable Computed(BlockManager& blocks, const std::vector<int32_t>& tokens) {
+  PrefixKeys keys = KeysOf(tokens, blocks.block_size());
+  BlockTable table = blocks.NewTable();
+  EXPECT_EQ(blocks.MatchPrefix(keys, tokens, 0, table), 0);
+  EXPECT_EQ(blocks.Reserve(table, static_cast<int32_t>(tokens.size())), absl::OkStatus());
+  blocks.Publish(table, tokens, static_cast<int32_t>(tokens.size()), keys);
+  return table;
+}
+
+TEST(BlockManagerTest, ReservesAllOrNothing) {
+  BlockManager blocks({.num_blocks = 5, .block_size = 4});
+  BlockTable table = blocks.NewTable();
+  ASSERT_TRUE(blocks.Reserve(table, 5).ok());
+  EXPECT_EQ(table.size(), 2);
+  const absl::Status full = blocks.Reserve(table, 17);
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(table.size(), 2);
+  EXPECT_EQ(blocks.num_unused(), 2);
+  EXPECT_TRUE(blocks.Reserve(table, 16).ok());
+  EXPECT_EQ(blocks.num_unused(), 0);
+  table.Clear();
+  EXPECT_EQ(blocks.num_unused(), 4);
+  EXPECT_EQ(blocks.CheckInvariants(), absl::OkStatus());
+}
+
+TEST(BlockManagerTest, NeedEqualsBlocksTakenForEveryLengthAndHit) {
+  constexpr int32_t kBlockSize = 4;
+  for (int32_t length = 1; length <= 17; ++length) {
+    for (int32_t published = 0; published <= length; ++published) {
+      BlockManager blocks({.num_blocks = 20, .block_size = kBlockSize});
+      const std::vector<int32_t> tokens = Iota(length);
+      Computed(blocks, {tokens.begin(), tokens.begin() + published}).Clear();
+      BlockTable table = blocks.NewTable();
+      const PrefixKeys keys = KeysOf(tokens, kBlockSize);
+      const int32_t hit = blocks.MatchPrefix(keys, tokens, length - 1, table);
+      EXPECT_EQ(hit, std::min(published, length - 1) / kBlockSize * kBlockSize);
+      const int32_t need = blocks.BlocksMissing(table, length), before = blocks.num_unused();
+      ASSERT_TRUE(blocks.Reserve(table, length).ok());
+      EXPECT_EQ(before - blocks.num_unused(), need);
+      EXPECT_EQ(table.size(), blocks.BlocksFor(length));
+      EXPECT_EQ(blocks.CheckInvariants(), absl::OkStatus());
+    }
+  }
+}
+
+TEST(BlockManagerTest, NothingIsFindableBeforeItIsPublished) {
+  BlockManager blocks({.num_blocks = 20, .block_size = 4});
+  const std::vector<int32_t> tokens = Iota(12);
+  PrefixKeys keys = KeysOf(tokens, 4);
+  {
+    BlockTable dropped = blocks.NewTable();
+    ASSERT_TRUE(blocks.Reserve(dropped, 12).ok());  // and its step never ran
+  }
+  BlockTable table = blocks.NewTable();
+  EXPECT_EQ(blocks.MatchPrefix(keys, tokens, 12, table), 0);
+  ASSERT_TRUE(blocks.Reserve(table, 12).ok());
+  blocks.Publish(table, tokens, 7, keys);
+  BlockTable other = blocks.NewTable();
+  EXPECT_EQ(blocks.MatchPrefix(keys, tokens, 12, other), 4);
+}
+
+TEST(BlockManagerTest, AnotherRootFindsNothing) {
+  BlockManager blocks({.num_blocks = 20, .block_size = 4});
+  const std::vector<int32_t> tokens = Iota(8);
+  const BlockTable table = Computed(blocks, tokens);
+  BlockTable other = blocks.NewTable();
+  EXPECT_EQ(blocks.MatchPrefix(KeysOf(tokens, 4, {9, 9}), tokens, 8, other), 0);
+}
+
+TEST(BlockManagerTest, EvictsTailsBeforeHeadsAndTheLongestUnusedFirst) {
+  BlockManager blocks({.num_blocks = 7, .block_size = 1});
+  const std::vector<int32_t> first = {1, 2, 3}, second = {4, 5, 6};
+  Computed(blocks, first).Clear();
+  Computed(blocks, second).Clear();
+  const auto hits = [&](const std::vector<int32_t>& tokens) {
+    BlockTable table = blocks.NewTable();
+    return blocks.MatchPrefix(KeysOf(tokens, 1), tokens, 3, table);
+  };
+  BlockTable hog = blocks.NewTable();
+  for (int32_t n = 1; n <= 6; ++n) {
+    ASSERT_TRUE(blocks.Reserve(hog, n).ok());
+    EXPECT_EQ(blocks.stats().evictions, n);
+    // Looking up would renew what is found, so it is done on the last round only.
+    if (n == 2) {
+      EXPECT_EQ(hits(first), 1);
+      EXPECT_EQ(hits(second), 3);
+    }
+    EXPECT_EQ(blocks.CheckInvariants(), absl::OkStatus());
+  }
+  EXPECT_EQ(hits(first) + hits(second), 0);
+}
+
+TEST(BlockManagerTest, ATableWhoseTwinWasEvictedPublishesItsOwnBlocks) {
+  BlockManager blocks({.num_blocks = 9, .block_size = 1});
+  const std::vector<int32_t> tokens = {1, 2, 3};
+  BlockTable twin = Computed(blocks, {1, 2});
+  PrefixKeys keys = KeysOf(tokens, 1);
+  BlockTable table = blocks.NewTable();
+  blocks.MatchPrefix(keys, tokens, 0, table);
+  ASSERT_TRUE(blocks.Reserve(table, 3).ok());
+  blocks.Publish(table, tokens, 2, keys);
+  EXPECT_FALSE(blocks.IsFindable(table.blocks()[0]));  // the twin stands in
+  twin.Clear();
+  {
+    BlockTable hog = blocks.NewTable();
+    ASSERT_TRUE(blocks.Reserve(hog, 5).ok());  // takes the twin's blocks over
+  }
+  blocks.Publish(table, tokens, 3, keys);
+  BlockTable hit = blocks.NewTable();
+  EXPECT_EQ(blocks.MatchPrefix(keys, tokens, 3, hit), 3);
+  EXPECT_EQ(hit.blocks(), table.blocks());
+  EXPECT_EQ(blocks.CheckInvariants(), absl::OkStatus());
+}
+
+TEST(BlockManagerTest, ForkSharesFullBlocksAndCopiesTheRestIfThereIsRoom) {
+  BlockManager blocks({.num_blocks = 5, .block_size = 4});
+  BlockTable parent = blocks.NewTable();
+  ASSERT_TRUE(blocks.Reserve(parent, 10).ok());
+  const auto fork = blocks.Fork(parent, 10);
+  EXPECT_EQ(fork.num_tokens, 10);
+  ASSERT_TRUE(fork.copy.has_value());
+  EXPECT_EQ(fork.copy->src, parent.blocks()[2]);
+  EXPECT_EQ(fork.copy->dst, fork.table.blocks()[2]);
+  EXPECT_EQ(blocks.count(parent.blocks()[0]), 2);
+  EXPECT_EQ(blocks.count(parent.blocks()[2]), 1);
+  const auto full = blocks.Fork(parent, 10);  // no block is left
+  EXPECT_EQ(full.num_tokens, 8);
+  EXPECT_FALSE(full.copy.has_value());
+  const auto aligned = blocks.Fork(parent, 4);
+  EXPECT_EQ(aligned.num_tokens, 4);
+  EXPECT_FALSE(aligned.copy.has_value());
+  EXPECT_EQ(blocks.CheckInvariants(), absl::OkStatus());
+}
+
+TEST(BlockManagerTest, MovedTablesKeepTheirBlocksAndStayRegistered) {
+  BlockManager blocks({.num_blocks = 9, .block_size = 1});
+  BlockTable a = blocks.NewTable(), b = blocks.NewTable();
+  ASSERT_TRUE(blocks.Reserve(a, 3).ok() && blocks.Reserve(b, 2).ok());
+  BlockTable c(std::move(a));
+  b = std::move(c);
+  EXPECT_EQ(b.size(), 3);
+  EXPECT_EQ(blocks.num_unused(), 5);
+  std::vector<BlockTable> tables;
+  for (int i = 0; i < 5; ++i) tables.push_back(blocks.NewTable());
+  ASSERT_TRUE(blocks.Reserve(tables[2], 4).ok());
+  tables.erase(tables.begin());
+  EXPECT_EQ(blocks.CheckInvariants(), absl::OkStatus());
+  EXPECT_EQ(blocks.num_unused(), 1);
+}
+
+BlockHash OneBitHash(const BlockHash& parent, absl::Span<const int32_t> tokens) {
+  return {ChainHash(parent, tokens).low & 1, 0};
+}
+
+// Sequences as a scheduler would drive them, over a shadow memory that says which prefix each slot holds. No block that
+// is shared or findable is ever written, and every token below num_computed reads the prefix of its own sequence.
+class Shadow {
+ public:
+  Shadow(BlockManagerOptions options, uint32_t seed)
+      : options_(options), blocks_(options), random_(seed), memory_(options.num_blocks * options.block_size) {}
+
+  void Step() {
+    switch (random_() % 6) {
+      case 0:
+        return Begin();
+      case 1:
+        return Fork();
+      case 2:
+        return End();
+      default:
+        return Advance();
+    }
+  }
+
+  void Check() {
+    ASSERT_EQ(blocks_.CheckInvariants(), absl::OkStatus());
+    const BlockStats stats = blocks_.stats();
+    ASSERT_EQ(stats.free + stats.cached + stats.active, stats.total);
+    for (const auto& s : sequences_) {
+      std::vector<int32_t> prefix;
+      for (int32_t p = 0; p < s->computed; ++p) {
+        prefix.push_back(s->tokens[p]);
+        ASSERT_EQ(memory_[s->table.slot(p, options_.block_size)], prefix);
+      }
+    }
+  }
+
+  int64_t num_hits() const { return num_hits_; }
+  int64_t num_evictions() const { return blocks_.stats().evictions; }
+
+ private:
+  struct Live {
+    explicit Live(BlockTable empty) : table(std::move(empty)) {}
+    std::vector<int32_t> tokens;
+    int32_t computed = 0;
+    BlockTable table;
+    PrefixKeys keys;
+  };
+
+  void Begin() {
+    auto s = std::make_unique<Live>(blocks_.NewTable());
+    for (uint32_t n = 1 + random_() % 14; n > 0; --n) s->tokens.push_back(static_cast<int32_t>(random_() % 2));
+    s->keys = {{3, 4}, {}};
+    const absl::Span<const int32_t> tokens(s->tokens);
+    for (size_t i = 0; (i + 1) * options_.block_size <= tokens.size(); ++i) {
+      s->keys.blocks.push_back(options_.chain_hash(i == 0 ? s->keys.root : s->keys.blocks[i - 1],
+                                                   tokens.subspan(i * options_.block_size, options_.block_size)));
+    }
+    s->computed = blocks_.MatchPrefix(s->keys, s->tokens, static_cast<int32_t>(s->tokens.size()) - 1, s->table);
+    num_hits_ += s->computed;
+    sequences_.push_back(std::move(s));
+  }
+
+  void Advance() {
+    if (sequences_.empty()) return;
+    Live& s = *sequences_[random_() % sequences_.size()];
+    if (s.computed == static_cast<int32_t>(s.tokens.size())) s.tokens.push_back(static_cast<int32_t>(random_() % 2));
+    const auto known = static_cast<int32_t>(s.tokens.size());
+    const int32_t end = s.computed + 1 + static_cast<int32_t>(random_() % (known - s.computed));
+    const std::vector<BlockId> before(s.table.blocks().begin(), s.table.blocks().end());
+    const int32_t missing = blocks_.BlocksMissing(s.table, end), unused = blocks_.num_unused();
+    ASSERT_EQ(blocks_.Reserve(s.table, end).ok(), missing <= unused);
+    ASSERT_TRUE(std::equal(before.begin(), before.end(), s.table.blocks().begin()));
+    if (missing > unused) {
+      ASSERT_EQ(blocks_.num_unused(), unused);
+      return;
+    }
+    for (; s.computed < end; ++s.computed) {
+      const BlockId block = s.table.blocks()[s.computed / options_.block_size];
+      ASSERT_EQ(blocks_.count(block), 1);
+      ASSERT_FALSE(blocks_.IsFindable(block));
+      memory_[s.table.slot(s.computed, options_.block_size)] = {s.tokens.begin(), s.tokens.begin() + s.computed + 1};
+    }
+    blocks_.Publish(s.table, s.tokens, s.computed, s.keys);
+  }
+
+  void Fork() {
+    if (sequences_.empty()) return;
+    const Live& parent = *sequences_[random_() % sequences_.size()];
+    if (parent.computed == 0) return;
+    const int32_t num_tokens = static_cast<int32_t>(random_() % parent.computed);
+    auto fork = blocks_.Fork(parent.table, num_tokens);
+    auto s = std::make_unique<Live>(std::move(fork.table));
+    s->tokens.assign(parent.tokens.begin(), parent.tokens.begin() + num_tokens);
+    s->tokens.push_back(static_cast<int32_t>(random_() % 2));
+    s->keys = {parent.keys.root, {}};
+    s->computed = fork.num_tokens;
+    if (fork.copy.has_value()) {
+      const auto begin = memory_.begin() + static_cast<int32_t>(fork.copy->src) * options_.block_size;
+      std::copy(begin, begin + options_.block_size,
+                memory_.begin() + static_cast<int32_t>(fork.copy->dst) * options_.block_size);
+    }
+    sequences_.push_back(std::move(s));
+  }
+
+  void End() {
+    if (!sequences_.empty()) sequences_.erase(sequences_.begin() + random_() % sequences_.size());
+  }
+
+  const BlockManagerOptions options_;
+  BlockManager blocks_;
+  std::mt19937 random_;
+  std::vector<std::vector<int32_t>> memory_;  // by slot: the tokens up to and with the one stored
+  std::vector<std::unique_ptr<Live>> sequences_;
+  int64_t num_hits_ = 0;
+};
+
+TEST(BlockManagerTest, RandomSequencesAlwaysReadTheirOwnPrefix) {
+  int64_t hits = 0, evictions = 0;
+  for (uint32_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(seed);
+    BlockManagerOptions options;
+    options.block_size = static_cast<int32_t>(1 + seed % 4);
+    options.num_blocks = static_cast<int32_t>(8 + seed % 17);
+    options.enable_prefix_cache = seed % 5 != 0;
+    if (seed % 2 == 1) options.chain_hash = &OneBitHash;
+    Shadow shadow(options, seed);
+    for (int step = 0; step < 600; ++step) {
+      shadow.Step();
+      ASSERT_FALSE(HasFailure());
+      shadow.Check();
+      ASSERT_FALSE(HasFailure());
+    }
+    hits += shadow.num_hits();
+    evictions += shadow.num_evictions();
+  }
+  EXPECT_GT(hits, 1000);
+  EXPECT_GT(evictions, 1000);
+}
+
+}  // namespace
+}  // namespace quire
