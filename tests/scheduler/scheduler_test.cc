@@ -1,0 +1,400 @@
+#include "scheduler/scheduler.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/testing/scheduler_harness.h"
+
+namespace quire {
+namespace {
+
+std::vector<int32_t> Ids(int32_t n, int32_t seed = 1) {
+  std::vector<int32_t> ids(n);
+  for (int32_t i = 0; i < n; ++i) ids[i] = (i * 7 + seed * 13) % FakeRunner::kVocabSize;
+  return ids;
+}
+
+SamplingParams Tokens(int32_t max_tokens, int32_t n = 1) {
+  SamplingParams params;
+  params.max_tokens = max_tokens;
+  params.n = n;
+  params.ignore_eos = true;
+  params.logprobs = 0;
+  return params;
+}
+
+std::vector<uint64_t> Planned(const SchedulePlan& plan) {
+  std::vector<uint64_t> handles;
+  for (const ScheduledSequence& entry : plan.sequences) handles.push_back(entry.sequence->group->request.handle);
+  return handles;
+}
+
+const ScheduledSequence* EntryOf(const SchedulePlan& plan, uint64_t handle) {
+  for (const ScheduledSequence& entry : plan.sequences) {
+    if (entry.sequence->group->request.handle == handle) return &entry;
+  }
+  return nullptr;
+}
+
+TEST(SchedulerTest, RefusesWhatCanNeverFitAndSaysWhy) {
+  SchedulerHarness h({.num_blocks = 5, .block_size = 8});
+  const auto check = [&](int32_t prompt_len, SamplingParams params) {
+    return h.scheduler.CheckRequest(MakeEngineRequest(Ids(prompt_len), std::move(params), 8, h.context));
+  };
+  EXPECT_EQ(check(20, Tokens(13)), absl::OkStatus());  // the last token is never stored: 32 are
+  EXPECT_EQ(check(20, Tokens(14)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(check(20, Tokens(14)).message().find("the pool has 4"), std::string_view::npos);
+  EXPECT_EQ(check(0, Tokens(1)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(check(128, Tokens(1)).message().find("128"), std::string_view::npos);
+  EXPECT_EQ(check(4, Tokens(0)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(check(4, Tokens(1, 0)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(check(4, Tokens(1, 65)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(check(4, Tokens(std::numeric_limits<int32_t>::max())).code(), absl::StatusCode::kInvalidArgument);
+  EngineRequest unhashed = MakeEngineRequest(Ids(8), Tokens(1), 8, h.context);
+  unhashed.prompt_hashes.clear();
+  EXPECT_EQ(h.scheduler.CheckRequest(unhashed).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(SchedulerTest, RefusesALiveHandle) {
+  SchedulerHarness h({});
+  EngineRequest request = MakeEngineRequest(Ids(8), Tokens(1), 8, h.context);
+  request.handle = 77;
+  EXPECT_TRUE(h.scheduler.Add(request).ok());
+  EXPECT_EQ(h.scheduler.Add(request).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(h.scheduler.CheckInvariants(), absl::OkStatus());
+}
+
+TEST(SchedulerTest, ALongPromptIsChunkedAndSharesTheBudgetWithLaterOnes) {
+  SchedulerHarness h({.max_num_batched_tokens = 20});
+  const uint64_t running = h.Add(Ids(4, 5), Tokens(40));
+  h.Step();
+  const uint64_t prompt = h.Add(Ids(100, 2), Tokens(2));
+  ASSERT_TRUE(h.Schedule());
+  EXPECT_EQ(EntryOf(h.plan, running)->num_tokens, 1);
+  EXPECT_EQ(EntryOf(h.plan, prompt)->num_tokens, 19);  // nobody else wants them
+  EXPECT_EQ(EntryOf(h.plan, prompt)->sample, -1);
+  h.Commit();
+  const uint64_t short_one = h.Add(Ids(6, 3), Tokens(1));
+  h.Step();
+  EXPECT_TRUE(h.seen(short_one).finished);
+  EXPECT_TRUE(h.seen(prompt).ids[0].empty());
+  h.RunAll(50);
+  for (const uint64_t handle : {running, prompt, short_one}) h.ExpectCorrect(handle);
+}
+
+TEST(SchedulerTest, ABudgetBelowTheNumberOfSequencesRotates) {
+  SchedulerHarness h({.max_num_batched_tokens = 2});
+  std::vector<uint64_t> handles;
+  for (int32_t i = 0; i < 5; ++i) handles.push_back(h.Add(Ids(1, i), Tokens(30, 2)));
+  std::vector<int32_t> longest_wait(handles.size() * 2), last(handles.size() * 2, -1);
+  int32_t step = 0;
+  for (; h.scheduler.HasWork(); ++step) {
+    ASSERT_LT(step, 1000);
+    ASSERT_TRUE(h.Schedule());
+    for (const ScheduledSequence& entry : h.plan.sequences) {
+      const size_t i = (entry.sequence->group->request.handle - 1) * 2 + entry.sequence->index;
+      if (last[i] >= 0) longest_wait[i] = std::max(longest_wait[i], step - last[i]);
+      last[i] = step;
+    }
+    h.Commit();
+  }
+  for (const int32_t wait : longest_wait) EXPECT_LE(wait, 6);
+  for (const uint64_t handle : handles) h.ExpectCorrect(handle);
+}
+
+TEST(SchedulerTest, LowerPriorityNumbersAndThenEarlierArrivalsGoFirst) {
+  SchedulerHarness h({.max_num_seqs = 1});
+  const uint64_t running = h.Add(Ids(4), Tokens(3));
+  h.Step();
+  const uint64_t late = h.Add(Ids(4, 2), Tokens(1), 5);
+  const uint64_t second = h.Add(Ids(4, 3), Tokens(1), -1);
+  const uint64_t third = h.Add(Ids(4, 4), Tokens(1), -1);
+  std::vector<uint64_t> order;
+  while (h.scheduler.HasWork()) {
+    ASSERT_TRUE(h.Schedule());
+    ASSERT_EQ(h.plan.sequences.size(), 1u);
+    if (order.empty() || order.back() != Planned(h.plan)[0]) order.push_back(Planned(h.plan)[0]);
+    h.Commit();
+  }
+  EXPECT_EQ(order, (std::vector<uint64_t>{running, second, third, late}));
+}
+
+TEST(SchedulerTest, AgeingLetsALowPriorityThroughAStreamOfUrgentWork) {
+  SchedulerHarness h({.max_num_seqs = 1});
+  const uint64_t low = h.Add(Ids(4), Tokens(1), 1);
+  // An urgent request is always there, so without ageing `low` would wait for ever.
+  int32_t step = 0;
+  for (; !h.seen(low).finished; ++step) {
+    ASSERT_LT(step, 2000);
+    h.Add(Ids(4, 2), Tokens(1), 0);
+    h.Step();
+  }
+  EXPECT_GT(step, 900);
+}
+
+TEST(SchedulerTest, TheVictimIsOfTheLowestPriorityAndHasTheLeastWorkToLose) {
+  // Three run and fill the pool of 12 blocks; the first then needs one more.
+  SchedulerHarness h({.num_blocks = 13, .block_size = 4, .prefix_caching = false});
+  const uint64_t first = h.Add(Ids(8, 1), Tokens(20));
+  const uint64_t large = h.Add(Ids(20, 2), Tokens(20), 1);
+  const uint64_t small = h.Add(Ids(12, 3), Tokens(20), 1);
+  const uint64_t same_priority = h.Add(Ids(4, 4), Tokens(9), 0);
+  while (h.scheduler.stats().preemptions == 0) ASSERT_TRUE(h.Step());
+  const std::vector<uint64_t> planned = Planned(h.plan);
+  EXPECT_EQ(std::count(planned.begin(), planned.end(), small), 0);
+  for (const uint64_t handle : {first, large, same_priority}) {
+    EXPECT_EQ(std::count(planned.begin(), planned.end(), handle), 1);
+  }
+  h.RunAll(300);
+  EXPECT_GE(h.seen(small).last_event.num_preemptions, 1);
+  EXPECT_EQ(h.seen(first).last_event.num_preemptions, 0);
+  for (const uint64_t handle : {first, large, small, same_priority}) h.ExpectCorrect(handle);
+}
+
+TEST(SchedulerTest, CachedTokensAreFullBlocksAndAtMostAllButTheLast) {
+  for (const int32_t length : {1, 7, 8, 9, 16, 17, 24}) {
+    SchedulerHarness h({.block_size = 8});
+    const uint64_t cold = h.Add(Ids(length), Tokens(1));
+    h.RunAll(10);
+    const int64_t computed = h.runner.tokens_computed();
+    EXPECT_EQ(computed, length);
+    const uint64_t warm = h.Add(Ids(length), Tokens(1));
+    h.RunAll(10);
+    EXPECT_EQ(h.seen(cold).last_event.cached_tokens, 0);
+    EXPECT_EQ(h.seen(warm).last_event.cached_tokens, (length - 1) / 8 * 8);
+    EXPECT_EQ(h.runner.tokens_computed() - computed, length - (length - 1) / 8 * 8);
+    EXPECT_EQ(h.seen(warm).ids, h.seen(cold).ids);
+    EXPECT_EQ(h.scheduler.stats().prefix_query_tokens, 2 * length);
+    EXPECT_EQ(h.scheduler.stats().prefix_hit_tokens, (length - 1) / 8 * 8);
+  }
+}
+
+TEST(SchedulerTest, GeneratedTokensAreFoundByTheNextTurn) {
+  SchedulerHarness h({.block_size = 4});
+  const uint64_t first = h.Add(Ids(6), Tokens(9));
+  h.RunAll(20);
+  std::vector<int32_t> turn = Ids(6);
+  turn.insert(turn.end(), h.seen(first).ids[0].begin(), h.seen(first).ids[0].end());
+  turn.push_back(3);
+  const uint64_t second = h.Add(turn, Tokens(1));
+  h.RunAll(20);
+  EXPECT_EQ(h.seen(second).last_event.cached_tokens, 12);  // 14 of the first 15 were stored
+}
+
+TEST(SchedulerTest, RecomputationAfterAPreemptionIsNotCountedAsHits) {
+  SchedulerHarness h({.num_blocks = 13, .block_size = 4});
+  for (int32_t i = 0; i < 6; ++i) h.Add(Ids(9, i), Tokens(30));
+  h.RunAll(1000);
+  EXPECT_GT(h.scheduler.stats().preemptions, 3);
+  EXPECT_EQ(h.scheduler.stats().prefix_hit_tokens, 0);
+  EXPECT_EQ(h.scheduler.stats().prefix_query_tokens, 6 * 9);
+  for (const auto& [handle, seen] : h.all_seen()) EXPECT_EQ(seen.last_event.cached_tokens, 0);
+}
+
+TEST(SchedulerTest, NothingIsPublishedByAStepThatDidNotComplete) {
+  SchedulerHarness h({.block_size = 4});
+  const uint64_t aborted = h.Add(Ids(12), Tokens(4));
+  ASSERT_TRUE(h.Schedule());
+  h.Abort(aborted);
+  EXPECT_EQ(h.blocks.stats().active, 3);  // held until the step is done
+  h.Commit();
+  EXPECT_EQ(h.blocks.stats().active, 0);
+  EXPECT_EQ(h.blocks.stats().cached, 0);
+  h.Add(Ids(12), Tokens(4));
+  ASSERT_TRUE(h.Schedule());
+  h.FailStep(absl::InternalError("broken"));
+  const uint64_t last = h.Add(Ids(12), Tokens(4));
+  h.RunAll(10);
+  EXPECT_EQ(h.seen(last).last_event.cached_tokens, 0);
+  h.ExpectCorrect(last);
+  h.ExpectIdle();
+}
+
+TEST(SchedulerTest, AFailedStepEndsItsRequestsAndNoOther) {
+  SchedulerHarness h({.max_num_seqs = 1});
+  const uint64_t failed = h.Add(Ids(4), Tokens(4));
+  const uint64_t waiting = h.Add(Ids(5), Tokens(4));
+  ASSERT_TRUE(h.Schedule());
+  h.FailStep(absl::InternalError("broken"));
+  EXPECT_EQ(h.seen(failed).last_event.error, absl::InternalError("broken"));
+  EXPECT_EQ(h.seen(failed).last_event.finish_reason, FinishReason::kError);
+  h.RunAll(10);
+  h.ExpectCorrect(waiting);
+  EXPECT_EQ(h.scheduler.stats().requests_failed, 1);
+}
+
+TEST(SchedulerTest, AForkOutsideAFailedPlanLosesItsCopyAndRecomputes) {
+  SchedulerHarness h({.block_size = 8, .max_num_batched_tokens = 1});
+  const uint64_t forked = h.Add(Ids(5), Tokens(6, 3));
+  // One that has waited longest gets the only token of the plan that carries the copies.
+  const uint64_t other = h.Add(Ids(2, 9), Tokens(40));
+  bool failed = false;
+  for (int step = 0; h.scheduler.HasWork() && step < 500; ++step) {
+    if (!h.Schedule()) continue;
+    if (!h.plan.copies.empty() && Planned(h.plan)[0] == other) {
+      failed = true;
+      h.FailStep(absl::InternalError("broken"));
+    } else {
+      h.Commit();
+    }
+  }
+  if (failed) {
+    h.ExpectCorrect(forked);
+  }
+  h.ExpectIdle();
+}
+
+TEST(SchedulerTest, BadLogitsFailTheirRequestAlone) {
+  SchedulerHarness h({});
+  SamplingParams params = Tokens(6, 2);
+  params.seed = 5;
+  const uint64_t bad = h.Add(Ids(4), params);
+  const uint64_t good = h.Add(Ids(4, 2), Tokens(6));
+  h.Step();
+  h.runner.bad_seeds = {5};
+  h.RunAll(20);
+  for (const SequenceOutput& event : h.seen(bad).final_events) {
+    EXPECT_EQ(event.finish_reason, FinishReason::kError);
+    EXPECT_EQ(event.error.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(event.error.message().find("logits of request hold NaN or infinity"), 0u);
+  }
+  h.ExpectCorrect(good);
+  h.ExpectIdle();
+}
+
+TEST(SchedulerTest, DeadlinesEndWaitingAndRunningRequests) {
+  SchedulerHarness h({.max_num_seqs = 1});
+  const uint64_t running = h.Add(Ids(4), Tokens(100), 0, h.now + absl::Seconds(5));
+  const uint64_t waiting = h.Add(Ids(4, 2), Tokens(4), 0, h.now + absl::Seconds(3));
+  const uint64_t patient = h.Add(Ids(4, 3), Tokens(4), 0, h.now + absl::Seconds(60));
+  h.RunAll(50);
+  EXPECT_EQ(h.seen(running).ids[0].size(), 5u);
+  EXPECT_TRUE(h.seen(waiting).ids[0].empty());
+  EXPECT_EQ(h.seen(waiting).last_event.error.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(h.seen(running).last_event.error.code(), absl::StatusCode::kDeadlineExceeded);
+  h.ExpectCorrect(patient);
+  h.ExpectIdle();
+}
+
+TEST(SchedulerTest, AnAbortTakesEffectInTheMiddleOfAPrefill) {
+  SchedulerHarness h({.max_num_batched_tokens = 8});
+  const uint64_t aborted = h.Add(Ids(60), Tokens(4, 4));
+  h.Step();
+  h.Abort(aborted);
+  EXPECT_EQ(h.seen(aborted).last_event.finish_reason, FinishReason::kAborted);
+  for (const SequenceOutput& event : h.seen(aborted).final_events) EXPECT_EQ(event.token_id, -1);
+  h.ExpectIdle();
+  h.Abort(aborted);  // late ones are ignored
+  h.Abort(12345);
+  EXPECT_FALSE(h.Step());
+  EXPECT_EQ(h.scheduler.stats().requests_aborted, 1);
+}
+
+TEST(SchedulerTest, SequencesOfOneRequestShareItsPromptAndSampleApart) {
+  for (const int32_t prompt_len : {1, 7, 8, 9, 16, 20}) {
+    for (const int32_t max_tokens : {1, 12}) {
+      for (const bool caching : {false, true}) {
+        SchedulerHarness h({.block_size = 8, .prefix_caching = caching});
+        const uint64_t handle = h.Add(Ids(prompt_len), Tokens(max_tokens, 8));
+        h.RunAll(50);
+        h.ExpectCorrect(handle);
+        // Each sequence computes the last prompt token, and its output but for the last token.
+        EXPECT_EQ(h.runner.tokens_computed(), prompt_len - 1 + 8 * max_tokens);
+        h.ExpectIdle();
+      }
+    }
+  }
+}
+
+TEST(SchedulerTest, MoreSequencesThanSlotsRunInWaves) {
+  SchedulerHarness h({.max_num_seqs = 4});
+  const uint64_t handle = h.Add(Ids(20), Tokens(10, 9));
+  h.RunAll(200);
+  h.ExpectCorrect(handle);
+  h.ExpectIdle();
+}
+
+TEST(SchedulerTest, WithTheFirstSequenceAbortedAnotherComputesThePrompt) {
+  SchedulerHarness h({.max_num_batched_tokens = 8});
+  const uint64_t handle = h.Add(Ids(30), Tokens(5, 3));
+  h.Step();
+  h.AbortSequence(handle, 0);
+  h.AbortSequence(handle, 1);
+  h.RunAll(50);
+  EXPECT_EQ(h.seen(handle).final_events[0].finish_reason, FinishReason::kAborted);
+  EXPECT_EQ(h.seen(handle).final_events[2].finish_reason, FinishReason::kLength);
+  EXPECT_EQ(h.seen(handle).ids[2].size(), 5u);
+  h.ExpectCorrectSoFar(handle);
+  h.ExpectIdle();
+}
+
+TEST(SchedulerTest, PromptScoresComeOnceWhateverTheCacheAndPreemptions) {
+  for (const int32_t length : {7, 9, 21, 33}) {
+    SchedulerHarness h({.num_blocks = 14, .block_size = 4, .max_num_batched_tokens = 6});
+    SamplingParams params = Tokens(8, 2);
+    params.prompt_logprobs = 0;
+    h.Add(Ids(length), Tokens(1));
+    h.RunAll(50);
+    const uint64_t first = h.Add(Ids(length), params), second = h.Add(Ids(length), params);
+    h.Add(Ids(11, 4), Tokens(25));
+    h.RunAll(500);
+    h.ExpectCorrect(first);
+    h.ExpectCorrect(second);
+    h.ExpectIdle();
+  }
+}
+
+TEST(SchedulerTest, EndingIdsAreBannedBelowMinTokensOnly) {
+  SchedulerHarness h({});
+  SamplingParams params = Tokens(6);
+  params.ignore_eos = false;
+  params.min_tokens = 2;
+  params.stop_token_ids = {9};
+  h.Add(Ids(4), params);
+  for (int32_t position = 0; position < 3; ++position) {
+    ASSERT_TRUE(h.Schedule());
+    ASSERT_EQ(h.plan.samples.size(), 1u);
+    const auto banned = h.plan.samples[0].banned_ids;
+    const std::vector<int32_t> ids(banned.begin(), banned.end());
+    EXPECT_EQ(ids, position < 2 ? (std::vector<int32_t>{7, 9}) : std::vector<int32_t>{});
+    EXPECT_EQ(h.plan.samples[0].output_position, static_cast<uint32_t>(position));
+    h.Commit();
+    if (!h.scheduler.HasWork()) break;
+  }
+}
+
+TEST(SchedulerTest, WhenNothingCanAdvanceTheFirstRequestFails) {
+  SchedulerHarness h({.num_blocks = 9, .block_size = 8});
+  const uint64_t first = h.Add(Ids(10), Tokens(20)), second = h.Add(Ids(10, 2), Tokens(20));
+  {
+    BlockTable leak = h.blocks.NewTable();  // what a bug would do
+    ASSERT_TRUE(h.blocks.Reserve(leak, 64).ok());
+    EXPECT_FALSE(h.Schedule());
+    EXPECT_TRUE(h.seen(first).finished);
+    EXPECT_EQ(h.seen(first).last_event.error.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_FALSE(h.seen(second).finished);
+  }
+  h.RunAll(50);
+  h.ExpectCorrect(second);
+}
+
+TEST(SchedulerTest, StatisticsCountRequestsAndTokens) {
+  SchedulerHarness h({.max_num_seqs = 1});
+  h.Add(Ids(10), Tokens(3));
+  h.Add(Ids(20, 2), Tokens(3));
+  EXPECT_EQ(h.scheduler.stats().requests_waiting, 2);
+  EXPECT_EQ(h.scheduler.stats().waiting_prompt_tokens, 30);
+  h.Step();
+  EXPECT_EQ(h.scheduler.stats().requests_running, 1);
+  EXPECT_EQ(h.scheduler.stats().waiting_prompt_tokens, 20);
+  h.RunAll(20);
+  EXPECT_EQ(h.scheduler.stats().requests_finished, 2);
+  EXPECT_EQ(h.scheduler.stats().prompt_tokens, 30);
+  EXPECT_EQ(h.scheduler.stats().generation_tokens, 6);
+  EXPECT_EQ(h.scheduler.stats().steps, 6);
+}
+
+}  // namespace
+}  // namespace quire
