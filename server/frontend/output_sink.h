@@ -15,6 +15,7 @@ struct PositionLogprobs {
   float logprob = 0;              // of the chosen (or the prompt's own) token
   int32_t rank = 0;               // its 1-based rank
   std::vector<TokenLogprob> top;  // best first
+  int32_t token_id = -1;          // the chosen (or the prompt's own) token
 };
 
 struct PromptInfo {

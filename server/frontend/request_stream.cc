@@ -15,6 +15,7 @@ PositionLogprobs MakePosition(absl::Span<const TokenLogprob> entries, int32_t ra
   position.logprob = entries[0].logprob;
   position.rank = rank;
   position.top.assign(entries.begin() + 1, entries.end());
+  position.token_id = entries[0].token_id;
   return position;
 }
 
