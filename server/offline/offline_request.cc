@@ -1,0 +1,159 @@
+#include "server/offline/offline_request.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/frontend/errors.h"
+#include "server/frontend/validator.h"
+
+namespace quire {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kMaxLineBytes = size_t{64} << 20;
+
+absl::Status WrongType(const std::string& field, const char* wanted, const Json& value) {
+  return InvalidField(field, absl::StrCat("must be ", wanted, ", is ", value.type_name()));
+}
+
+absl::Status Read(const std::string& field, const Json& value, bool* out) {
+  if (!value.is_boolean()) return WrongType(field, "true or false", value);
+  *out = value.get<bool>();
+  return absl::OkStatus();
+}
+
+absl::Status Read(const std::string& field, const Json& value, int64_t* out) {
+  if (!value.is_number_integer()) return WrongType(field, "an integer", value);
+  if (value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()}) {
+    return InvalidField(field, absl::StrCat(value.get<uint64_t>(), " is above 2^63 - 1"));
+  }
+  *out = value.get<int64_t>();
+  return absl::OkStatus();
+}
+
+absl::Status Read(const std::string& field, const Json& value, float* out) {
+  if (!value.is_number()) return WrongType(field, "a number", value);
+  *out = static_cast<float>(value.get<double>());
+  return absl::OkStatus();
+}
+
+absl::Status Read(const std::string& field, const Json& value, std::string* out) {
+  if (!value.is_string()) return WrongType(field, "a string", value);
+  *out = value.get<std::string>();
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status Read(const std::string& field, const Json& value, std::vector<T>* out) {
+  if (!value.is_array()) return WrongType(field, "an array", value);
+  out->resize(value.size());
+  for (size_t i = 0; i < value.size(); ++i) {
+    QUIRE_RETURN_IF_ERROR(Read(absl::StrCat(field, "[", i, "]"), value[i], &(*out)[i]));
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status Read(const std::string& field, const Json& value, std::optional<T>* out) {
+  return Read(field, value, &out->emplace());
+}
+
+absl::Status ReadPromptIds(const std::string& field, const Json& value, GenerateRequest* out) {
+  if (std::holds_alternative<std::string>(out->prompt))
+    return InvalidField(field, "goes with prompt; give one of them");
+  return Read(field, value, &out->prompt.emplace<std::vector<int64_t>>());
+}
+
+absl::Status ReadPrompt(const std::string& field, const Json& value, GenerateRequest* out) {
+  if (std::holds_alternative<std::vector<int64_t>>(out->prompt)) {
+    return InvalidField(field, "goes with prompt_ids; give one of them");
+  }
+  return Read(field, value, &out->prompt.emplace<std::string>());
+}
+
+absl::Status ReadStop(const std::string& field, const Json& value, GenerateRequest* out) {
+  if (value.is_string()) return Read(field, value, &out->stop.emplace_back());
+  return Read(field, value, &out->stop);
+}
+
+absl::Status ReadMessages(const std::string&, const Json&, GenerateRequest*) {
+  return absl::UnimplementedError("messages: chat templates are not built yet; give prompt or prompt_ids");
+}
+
+template <auto Member>
+absl::Status ReadMember(const std::string& field, const Json& value, GenerateRequest* out) {
+  return Read(field, value, &(out->*Member));
+}
+
+struct Field {
+  const char* name;
+  absl::Status (*read)(const std::string& field, const Json& value, GenerateRequest* out);
+};
+
+using Request = GenerateRequest;
+constexpr Field kFields[] = {
+    {"prompt", &ReadPrompt},
+    {"prompt_ids", &ReadPromptIds},
+    {"messages", &ReadMessages},
+    {"model", &ReadMember<&Request::model>},
+    {"add_special_tokens", &ReadMember<&Request::add_special_tokens>},
+    {"temperature", &ReadMember<&Request::temperature>},
+    {"min_p", &ReadMember<&Request::min_p>},
+    {"top_k", &ReadMember<&Request::top_k>},
+    {"top_p", &ReadMember<&Request::top_p>},
+    {"seed", &ReadMember<&Request::seed>},
+    {"n", &ReadMember<&Request::n>},
+    {"max_tokens", &ReadMember<&Request::max_tokens>},
+    {"min_tokens", &ReadMember<&Request::min_tokens>},
+    {"stop", &ReadStop},
+    {"stop_token_ids", &ReadMember<&Request::stop_token_ids>},
+    {"include_stop_str_in_output", &ReadMember<&Request::include_stop_str_in_output>},
+    {"ignore_eos", &ReadMember<&Request::ignore_eos>},
+    {"logprobs", &ReadMember<&Request::logprobs>},
+    {"prompt_logprobs", &ReadMember<&Request::prompt_logprobs>},
+    {"skip_special_tokens", &ReadMember<&Request::skip_special_tokens>},
+    {"cache_salt", &ReadMember<&Request::cache_salt>},
+    {"priority", &ReadMember<&Request::priority>},
+};
+
+absl::StatusOr<GenerateRequest> ReadFields(const Json& object) {
+  GenerateRequest request;
+  for (const auto& [name, value] : object.items()) {
+    if (name == "id") continue;
+    const auto* field =
+        std::find_if(std::begin(kFields), std::end(kFields), [&](const Field& f) { return name == f.name; });
+    if (field == std::end(kFields)) return InvalidField(name, "is no field of a request");
+    if (!value.is_null()) QUIRE_RETURN_IF_ERROR(field->read(name, value, &request));
+  }
+  return request;
+}
+
+}  // namespace
+
+OfflineRequest ParseOfflineRequest(const std::string& line, int64_t line_number) {
+  OfflineRequest result{.id = line_number, .request = absl::InvalidArgumentError("")};
+  const auto refuse = [&](const std::string& problem) {
+    result.request = absl::InvalidArgumentError(absl::StrCat("line ", line_number, ": ", problem));
+    return result;
+  };
+  if (line.size() > kMaxLineBytes) return refuse(absl::StrCat(line.size(), " bytes, at most ", kMaxLineBytes));
+  if (!IsValidUtf8(line)) return refuse("malformed UTF-8");
+  const Json object = Json::parse(line, /*cb=*/nullptr, /*allow_exceptions=*/false);
+  if (object.is_discarded()) return refuse("malformed JSON");
+  if (!object.is_object()) return refuse(absl::StrCat("must be a JSON object, is ", object.type_name()));
+  if (const auto id = object.find("id"); id != object.end() && !id->is_null()) {
+    if (!id->is_string() && !id->is_number_integer()) return refuse("id: must be a string or an integer");
+    result.id = *id;
+  }
+  result.request = ReadFields(object);
+  return result;
+}
+
+}  // namespace quire

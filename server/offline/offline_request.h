@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+#include "server/frontend/generate_request.h"
+
+namespace quire {
+
+// One line of --requests: what to generate, and the id that the answer carries.
+struct OfflineRequest {
+  // As given, a string or an integer; the number of the line if there is none or it could not be read.
+  nlohmann::json id;
+  // kInvalidArgument naming the field and what is wrong with it; kUnimplemented for `messages`.
+  absl::StatusOr<GenerateRequest> request;
+};
+
+// Reads a JSON object with the names of quire.v1.GenerateRequest and its parts, all on one level: prompt (text) or
+// prompt_ids, model, add_special_tokens; temperature, min_p, top_k, top_p, seed, n; max_tokens, min_tokens, stop (one
+// or many), stop_token_ids, include_stop_str_in_output, ignore_eos; logprobs, prompt_logprobs, skip_special_tokens;
+// cache_salt, priority. null means unset. A field of another name is an error. Ranges are the validator's business.
+OfflineRequest ParseOfflineRequest(const std::string& line, int64_t line_number);
+
+}  // namespace quire
