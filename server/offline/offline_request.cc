@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "model/tokenizer/utf8.h"
 #include "server/frontend/errors.h"
-#include "server/frontend/validator.h"
 
 namespace quire {
 namespace {
@@ -144,14 +144,22 @@ OfflineRequest ParseOfflineRequest(const std::string& line, int64_t line_number)
     return result;
   };
   if (line.size() > kMaxLineBytes) return refuse(absl::StrCat(line.size(), " bytes, at most ", kMaxLineBytes));
-  if (!IsValidUtf8(line)) return refuse("malformed UTF-8");
-  const Json object = Json::parse(line, /*cb=*/nullptr, /*allow_exceptions=*/false);
+  const bool valid_text = utf8::IsValid(line);
+  std::string text = valid_text ? line : "";
+  // A broken line is read all the same, for its id.
+  if (!valid_text) utf8::AppendLossy(line, &text);
+  const Json object = Json::parse(text, /*cb=*/nullptr, /*allow_exceptions=*/false);
+  if (object.is_object()) {
+    const auto id = object.find("id");
+    if (id != object.end() && (id->is_string() || id->is_number_integer())) {
+      result.id = *id;
+    } else if (id != object.end() && !id->is_null()) {
+      return refuse("id: must be a string or an integer");
+    }
+  }
+  if (!valid_text) return refuse("malformed UTF-8");
   if (object.is_discarded()) return refuse("malformed JSON");
   if (!object.is_object()) return refuse(absl::StrCat("must be a JSON object, is ", object.type_name()));
-  if (const auto id = object.find("id"); id != object.end() && !id->is_null()) {
-    if (!id->is_string() && !id->is_number_integer()) return refuse("id: must be a string or an integer");
-    result.id = *id;
-  }
   result.request = ReadFields(object);
   return result;
 }

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,11 @@ namespace quire {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// Errors name fields as the wire nests them: here they stand on one level.
+constexpr std::pair<const char*, const char*> kFieldNames[] = {
+    {"sampling.", ""},     {"stopping.", ""}, {"output.", ""}, {"cache.", "cache_"}, {"token_ids.ids[", "prompt_ids["},
+    {"text: ", "prompt: "}};
 
 // Written by hand: a whole vocabulary for each token of a prompt is too much for a tree of JSON values.
 void AppendEntry(int32_t token_id, float logprob, std::string* json) {
@@ -135,7 +141,11 @@ std::string OfflineResult::ToJson(const nlohmann::json& id) const {
 }
 
 std::string ErrorJson(const nlohmann::json& id, const absl::Status& status) {
-  const Json error = {{"code", absl::StatusCodeToString(status.code())}, {"message", std::string(status.message())}};
+  std::string message(status.message());
+  for (const auto& [wire, here] : kFieldNames) {
+    if (message.rfind(wire, 0) == 0) message.replace(0, std::string_view(wire).size(), here);
+  }
+  const Json error = {{"code", absl::StatusCodeToString(status.code())}, {"message", message}};
   return Json({{"id", id}, {"error", error}}).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
