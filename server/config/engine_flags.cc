@@ -21,6 +21,8 @@
 namespace quire {
 namespace {
 
+constexpr int kBadUsage = 64, kBadOptions = 78;
+
 // Bytes of memory of this machine.
 int64_t PhysicalMemory() {
   return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGE_SIZE));
@@ -111,7 +113,8 @@ void AddStepFlags(CLI::App& app, EngineOptions& options) {
   AddIntFlag(app, "--max-num-batched-tokens", scheduler.max_num_batched_tokens, 1, 1 << 20, "tokens in one step")
       ->capture_default_str();
   app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", scheduler.enable_prefix_caching,
-               "reuse the KV blocks of equal prompt beginnings; default on");
+               "reuse the KV blocks of equal prompt beginnings; default on")
+      ->default_str("true");
   AddIntFlag(app, "--max-queued-requests", options.max_queued_requests, 1, 1 << 20,
              "waiting requests; beyond: RESOURCE_EXHAUSTED")
       ->capture_default_str();
@@ -203,13 +206,17 @@ std::string DefaultModelName(const std::string& model_path) {
   return std::string(absl::StripSuffix(name, ".gguf"));
 }
 
-int ReportParseError(const CLI::App& app, const CLI::ParseError& error) {
-  const int code = app.exit(error, std::cout, std::cerr);
-  if (code == 0) return 0;
-  const bool bad_value = dynamic_cast<const CLI::ValidationError*>(&error) != nullptr;
-  const bool bad_file = dynamic_cast<const CLI::FileError*>(&error) != nullptr ||
-                        dynamic_cast<const CLI::ConfigError*>(&error) != nullptr;
-  return bad_value || bad_file ? 78 : 64;
+int ReportParseError(const CLI::App& app, const CLI::ParseError& error, absl::Span<const std::string> args) {
+  if (app.exit(error, std::cout, std::cerr) == 0) return 0;
+  const std::string name = error.get_name();
+  if (name == "ValidationError" || name == "FileError" || name == "ConfigError") return kBadOptions;
+  if (name != "ConversionError") return kBadUsage;
+  // The message names the option; unless the command line has it, the value came from somewhere else.
+  const std::string message = error.what();
+  const bool given = std::any_of(args.begin(), args.end(), [&message](const std::string& arg) {
+    return arg.rfind("--", 0) == 0 && message.find(arg.substr(0, arg.find('='))) != std::string::npos;
+  });
+  return given ? kBadUsage : kBadOptions;
 }
 
 }  // namespace quire

@@ -7,6 +7,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "scheduler/engine_options.h"
 
 namespace quire {
@@ -37,8 +38,9 @@ absl::StatusOr<int64_t> ParseBytes(std::string_view text);
 std::string DefaultModelName(const std::string& model_path);
 
 // Exit code of a command whose command line did not parse: 0 for --help and --version, 64 for what cannot be read
-// (unknown option, missing or malformed value), 78 for a value that is not allowed and for anything in the file of
-// --config. Prints what `app` has to say, help on stdout and errors on stderr.
-int ReportParseError(const CLI::App& app, const CLI::ParseError& error);
+// (unknown option, missing or malformed value), 78 for a value that is not allowed and for anything wrong in the file
+// of --config or the environment. Prints what `app` has to say, help on stdout and errors on stderr. `args`: the
+// command line.
+int ReportParseError(const CLI::App& app, const CLI::ParseError& error, absl::Span<const std::string> args);
 
 }  // namespace quire

@@ -1,0 +1,127 @@
+#include "server/config/server_config.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "server/config/flag_helpers.h"
+
+namespace quire {
+namespace {
+
+// "max-num-seqs" -> "QUIRE_MAX_NUM_SEQS"
+std::string EnvironmentName(const std::string& option) {
+  std::string name = "QUIRE_";
+  for (char c : option) name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return name;
+}
+
+void AddServerFlags(CLI::App& app, ServerConfig& config) {
+  app.add_option("--grpc-listen", config.grpc_listen, "HOST:PORT, port 0 picks a free one; or unix:PATH")
+      ->capture_default_str()
+      ->type_name("ADDRESS");
+  app.add_option_function<std::string>(
+         "--http-listen",
+         [](const std::string& address) {
+           if (!address.empty())
+             throw CLI::ArgumentMismatch("--http-listen: HTTP is not built yet; leave it empty",
+                                         CLI::ExitCodes::ArgumentMismatch);
+         },
+         "HTTP is not built yet: must be empty")
+      ->type_name("ADDRESS");
+  constexpr double kDay = 86400;
+  AddSecondsFlag(app, "--drain-timeout", config.drain_timeout, 0, kDay,
+                 "seconds that SIGTERM leaves to queued and running requests");
+  AddSecondsFlag(app, "--lame-duck", config.lame_duck, 0, kDay,
+                 "seconds after SIGTERM: not ready, but still accepting");
+  AddSecondsFlag(app, "--stall-timeout", config.stall_timeout, 0.01, kDay,
+                 "seconds after which a client that does not read is cancelled");
+  app.add_option_function<std::string>(
+         "--log-level",
+         [&config](const std::string& level) {
+           const std::vector<std::string> levels = {"trace", "debug", "info", "warn", "error", "off"};
+           if (std::find(levels.begin(), levels.end(), level) == levels.end())
+             RefuseValue("--log-level", level, "trace, debug, info, warn, error or off");
+           config.log_level = level;
+         },
+         "trace, debug, info, warn, error or off")
+      ->default_str(config.log_level);
+  app.add_option_function<std::string>(
+         "--log-format",
+         [&config](const std::string& format) {
+           if (format != "text" && format != "json") RefuseValue("--log-format", format, "text or json");
+           config.log_json = format == "json";
+         },
+         "text or json, one line an event, on stderr")
+      ->default_str("text");
+}
+
+// The arguments, preceded by those that the environment gives and the command line does not: CLI11 itself would let
+// the file of --config win over the environment.
+std::vector<std::string> WithEnvironment(const CLI::App& app, std::vector<std::string> args) {
+  std::vector<std::string> merged;
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_configurable() && !option->check_lname("config")) continue;
+    const std::vector<std::string>& names = option->get_lnames();
+    const bool given = std::any_of(args.begin(), args.end(), [&names](const std::string& arg) {
+      return std::any_of(names.begin(), names.end(), [&arg](const std::string& name) {
+        return arg == "--" + name || arg.rfind("--" + name + "=", 0) == 0;
+      });
+    });
+    const char* value = given ? nullptr : std::getenv(EnvironmentName(names.front()).c_str());
+    if (value != nullptr) merged.push_back("--" + names.front() + "=" + value);
+  }
+  merged.insert(merged.end(), args.begin(), args.end());
+  return merged;
+}
+
+// The effective options as TOML that --config reads back. CLI11 writes options without a value as "": those are left
+// out, since most of them mean something else by it.
+void PrintConfig(const CLI::App& app) {
+  std::istringstream lines(app.config_to_str(/*default_also=*/true, /*write_description=*/false));
+  for (std::string line; std::getline(lines, line);) {
+    const bool unset = line.size() >= 3 && line.compare(line.size() - 3, 3, "=\"\"") == 0;
+    if (!unset) std::cout << line << '\n';
+  }
+}
+
+}  // namespace
+
+std::optional<ServerConfig> ParseServerConfig(int argc, const char* const* argv, int* exit_code) {
+  ServerConfig config;
+  CLI::App app("quired: serves a language model over gRPC", "quired");
+  AddEngineFlags(app, config.engine);
+  AddModelFlags(app, config.model);
+  AddServerFlags(app, config);
+  bool print_config = false;
+  app.add_flag("--print-config", print_config, "print the resulting options as TOML and exit")->configurable(false);
+  app.add_flag("--check-config", config.check_only, "load everything, then exit with the code that starting would give")
+      ->configurable(false);
+  app.set_version_flag("--version", std::string("quired ") + kVersion)->configurable(false);
+  app.set_config("--config", "", "TOML file with options, names without the dashes");
+  app.allow_config_extras(CLI::config_extras_mode::error);
+
+  const std::vector<std::string> given(argv + 1, argv + argc);
+  try {
+    std::vector<std::string> args = WithEnvironment(app, given);
+    std::reverse(args.begin(), args.end());  // CLI11 takes them from the back
+    app.parse(args);
+  } catch (const CLI::ParseError& error) {
+    *exit_code = ReportParseError(app, error, given);
+    return std::nullopt;
+  }
+  if (print_config) {
+    PrintConfig(app);
+    *exit_code = 0;
+    return std::nullopt;
+  }
+  if (config.model.served_model_names.empty())
+    config.model.served_model_names = {DefaultModelName(config.engine.model_path)};
+  return config;
+}
+
+}  // namespace quire

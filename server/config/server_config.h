@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "scheduler/engine_options.h"
+#include "server/config/engine_flags.h"
+
+namespace quire {
+
+inline constexpr char kVersion[] = "0.1.0";
+
+// Everything quired can be told, each value once. Command line > environment (QUIRE_MAX_NUM_SEQS) > file of --config
+// (TOML) > default.
+struct ServerConfig {
+  EngineOptions engine;
+  ModelFlags model;
+  std::string grpc_listen = "127.0.0.1:50051";       // HOST:PORT or unix:PATH
+  absl::Duration drain_timeout = absl::Seconds(30);  // from SIGTERM to aborting what still runs
+  absl::Duration lame_duck = absl::ZeroDuration();   // after SIGTERM: not ready but still accepting
+  absl::Duration stall_timeout = absl::Seconds(30);  // a client that reads nothing for so long is cancelled
+  std::string log_level = "info";                    // trace, debug, info, warn, error, off
+  bool log_json = false;
+  bool check_only = false;  // --check-config
+};
+
+// Parses a command line. On success the configuration is complete and in range. Otherwise, and for --help, --version
+// and --print-config, what there is to say has been printed and *exit_code is set: 0, 64 or 78.
+std::optional<ServerConfig> ParseServerConfig(int argc, const char* const* argv, int* exit_code);
+
+}  // namespace quire

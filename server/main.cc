@@ -1,0 +1,132 @@
+// quired: the daemon. Start-up, drain and exit codes; everything else is elsewhere.
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "model/tokenizer/tokenizer.h"
+#include "scheduler/engine.h"
+#include "server/config/exit_code.h"
+#include "server/config/server_config.h"
+#include "server/daemon/logging.h"
+#include "server/daemon/notify.h"
+#include "server/daemon/signals.h"
+#include "server/frontend/frontend.h"
+#include "server/grpc/grpc_server.h"
+#include "spdlog/spdlog.h"
+
+namespace quire {
+namespace {
+
+int Refuse(const absl::Status& status, int exit_code) {
+  std::fprintf(stderr, "quired: %s\n", std::string(status.message()).c_str());
+  return exit_code;
+}
+
+// Each connection is a descriptor: take all that the system grants.
+void RaiseDescriptorLimit() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+FrontendOptions MakeFrontendOptions(const ServerConfig& config) {
+  FrontendOptions options;
+  options.served_model_names = config.model.served_model_names;
+  options.use_generation_config = config.model.use_generation_config;
+  options.max_logprobs = config.model.max_logprobs;
+  options.seed = config.engine.seed;
+  options.num_output_shards = config.engine.num_output_shards;
+  options.num_tokenizer_threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, 4);
+  options.max_encoding_requests = config.engine.max_queued_requests;
+  options.on_finished = &LogRequest;
+  return options;
+}
+
+void LogEngine(const EngineInfo& info) {
+  const int64_t tokens = int64_t{info.num_kv_blocks} * info.block_size;
+  spdlog::info("{} on {}: {} KV blocks of {} tokens hold {} tokens, {} sequences of the full {} tokens",
+               info.config.architecture, info.device, info.num_kv_blocks, info.block_size, tokens,
+               tokens / std::max(info.max_model_len, 1), info.max_model_len);
+}
+
+// Returns when nothing runs any more, after drain_timeout, or at a second signal. True in the last case.
+bool Drain(const ServerConfig& config, Signals& signals, GrpcServer& server, Frontend& frontend) {
+  NotifySystemd("STOPPING=1");
+  server.SetDraining();
+  if (signals.WaitFor(2, absl::Now() + config.lame_duck)) return true;
+  frontend.BeginDrain();
+  const absl::Time deadline = absl::Now() + config.drain_timeout;
+  constexpr absl::Duration kSlice = absl::Milliseconds(50);  // how late a second signal may be noticed
+  while (!frontend.WaitIdle(std::min(deadline, absl::Now() + kSlice))) {
+    if (signals.WaitFor(2, absl::InfinitePast())) return true;
+    if (absl::Now() >= deadline) {
+      spdlog::warn("drain timeout: {} requests are aborted", frontend.num_live_requests());
+      return false;
+    }
+  }
+  return false;
+}
+
+int Serve(const ServerConfig& config, Signals& signals) {
+  GrpcServerOptions server_options;
+  server_options.listen = config.grpc_listen;
+  server_options.stall_timeout = config.stall_timeout;
+  server_options.version = kVersion;
+  server_options.max_num_seqs = config.engine.scheduler.max_num_seqs;
+  server_options.max_num_batched_tokens = config.engine.scheduler.max_num_batched_tokens;
+  absl::StatusOr<std::unique_ptr<GrpcServer>> server = GrpcServer::Start(std::move(server_options));
+  if (!server.ok()) return Refuse(server.status(), ExitCodeOf(server.status().code()));
+
+  absl::StatusOr<std::unique_ptr<Engine>> engine = CreateEngine(config.engine);
+  if (!engine.ok()) return Refuse(engine.status(), ExitCodeOf(engine.status().code()));
+  const std::string& tokenizer_path = config.model.tokenizer_path;
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer =
+      LoadTokenizer(tokenizer_path.empty() ? config.engine.model_path : tokenizer_path);
+  if (!tokenizer.ok()) return Refuse(tokenizer.status(), kExitModel);
+  if (config.check_only) return kExitOk;
+
+  (*engine)->Start();
+  Frontend frontend(**engine, **tokenizer, MakeFrontendOptions(config));
+  const EngineInfo& info = (*engine)->info();
+  LogEngine(info);
+  signals.SetEarlyExit(nullptr);
+  (*server)->SetFrontend(&frontend);
+  std::fprintf(stderr, "quired: ready grpc=%s model=%s device=%s kv_blocks=%d block_size=%d\n",
+               (*server)->address().c_str(), config.model.served_model_names.front().c_str(),
+               std::string(Name(config.engine.device)).c_str(), info.num_kv_blocks, info.block_size);
+  NotifySystemd("READY=1");
+
+  signals.WaitFor(1, absl::InfiniteFuture());
+  const bool at_once = Drain(config, signals, **server, frontend);
+  frontend.Stop();
+  // Only statuses are still to be written; a client that does not read them shall not hold us.
+  (*server)->Shutdown(absl::Now() + (at_once ? absl::ZeroDuration() : absl::Seconds(1)));
+  spdlog::info("stopped");
+  return kExitOk;
+}
+
+int Main(int argc, char** argv) {
+  int exit_code = kExitOk;
+  const std::optional<ServerConfig> config = ParseServerConfig(argc, argv, &exit_code);
+  if (!config) return exit_code;
+  SetUpLogging(config->log_level, config->log_json);
+  Signals signals;
+  signals.SetEarlyExit([] { std::_Exit(kExitOk); });
+  RaiseDescriptorLimit();
+  return Serve(*config, signals);
+}
+
+}  // namespace
+}  // namespace quire
+
+int main(int argc, char** argv) { return quire::Main(argc, argv); }
