@@ -10,7 +10,6 @@
 #include "model/tokenizer/bpe_tokenizer.h"
 #include "model/tokenizer/byte_level.h"
 #include "model/tokenizer/loaders.h"
-#include "model/tokenizer/utf8.h"
 
 namespace quire {
 namespace {
@@ -89,9 +88,6 @@ absl::Status AddTokens(const GgufFile& file, BpePipeline* pipeline, std::vector<
   }
   for (size_t i = 0; i < texts.size(); ++i) {
     const auto id = static_cast<int32_t>(i);
-    if (!utf8::IsValid(texts[i])) {
-      return absl::InvalidArgumentError(absl::StrCat("tokenizer.ggml.tokens[", i, "] is not valid UTF-8"));
-    }
     if (types[i] < kNormal || types[i] > kByte) {
       return absl::InvalidArgumentError(
           absl::StrCat("tokenizer.ggml.token_type[", i, "] is ", types[i], ", which must be 1 to 6"));
@@ -145,9 +141,9 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizerGguf(const GgufFile& fil
   QUIRE_ASSIGN_OR_RETURN(pipeline.pre_tokenizer, MakePreTokenizer(*spec));
   std::vector<Vocabulary::Token> tokens;
   QUIRE_RETURN_IF_ERROR(AddTokens(file, &pipeline, &tokens));
+  QUIRE_ASSIGN_OR_RETURN(Vocabulary vocabulary, Vocabulary::Create(std::move(tokens)));
   QUIRE_RETURN_IF_ERROR(AddMerges(file, &*pipeline.model));
   QUIRE_RETURN_IF_ERROR(pipeline.model->Finish());
-  QUIRE_ASSIGN_OR_RETURN(Vocabulary vocabulary, Vocabulary::Create(std::move(tokens)));
   QUIRE_RETURN_IF_ERROR(AppendIfAsked(file, "tokenizer.ggml.add_bos_token", "tokenizer.ggml.bos_token_id",
                                       spec->adds_bos, vocabulary, &pipeline.prefix));
   QUIRE_RETURN_IF_ERROR(AppendIfAsked(file, "tokenizer.ggml.add_eos_token", "tokenizer.ggml.eos_token_id",

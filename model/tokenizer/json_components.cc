@@ -104,11 +104,14 @@ absl::Status ApplyTemplate(const json& spec, const std::string& where, std::vect
                                json_fields::String(*token, absl::StrCat(at, ".SpecialToken"), "id"));
         return AppendTemplateIds(spec, where, id, texts == 0 ? &before : &after);
       }));
+  if (!prefix->empty() || !suffix->empty()) {
+    return absl::UnimplementedError(absl::StrCat(where, " is a second template: not supported"));
+  }
   if (texts != 1) {
     return absl::UnimplementedError(absl::StrCat(where, ".single holds the text ", texts, " times, not once"));
   }
-  prefix->insert(prefix->begin(), before.begin(), before.end());
-  suffix->insert(suffix->end(), after.begin(), after.end());
+  *prefix = std::move(before);
+  *suffix = std::move(after);
   return absl::OkStatus();
 }
 

@@ -16,7 +16,7 @@ namespace quire {
 namespace {
 
 // A pattern of a real tokenizer needs a few steps a character. Past the limits the engine gives up, and so do we.
-constexpr uint32_t kMatchLimit = 100'000'000;
+constexpr uint32_t kMatchLimit = 10'000'000;
 constexpr uint32_t kHeapLimitKib = 64 << 10;
 constexpr size_t kJitStackStartBytes = 32 << 10;
 constexpr size_t kJitStackBytes = 4 << 20;
