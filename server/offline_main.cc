@@ -135,7 +135,7 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return ReportParseError(app, error);
+    return ReportParseError(app, error, std::vector<std::string>(argv + 1, argv + argc));
   }
   // Requests wait for room here, not at the engine's door.
   options.engine.max_queued_requests = std::max(options.engine.max_queued_requests, kMaxInFlight + 1);
