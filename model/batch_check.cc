@@ -1,0 +1,94 @@
+#include "model/batch_check.h"
+
+#include "absl/strings/str_format.h"
+#include "kernels/base/status_macros.h"
+
+namespace quire {
+namespace {
+
+absl::Status Error(const char* field, int64_t index, int64_t value, int64_t min, int64_t max) {
+  return absl::InvalidArgumentError(
+      absl::StrFormat("batch: %s[%d] is %d, allowed is %d to %d", field, index, value, min, max));
+}
+
+absl::Status CheckSize(const char* field, size_t size, size_t expected) {
+  if (size == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("batch: %s has %d entries, expected are %d", field, size, expected));
+}
+
+absl::Status CheckRange(const char* field, absl::Span<const int32_t> values, int64_t min, int64_t max) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i] < min || values[i] > max) return Error(field, static_cast<int64_t>(i), values[i], min, max);
+  }
+  return absl::OkStatus();
+}
+
+// Every sequence has rows, they come one after another, and its table names a block for each position it sees.
+absl::Status CheckSequences(const ForwardBatch& batch, const BatchLimits& limits) {
+  const auto num_tokens = static_cast<int64_t>(batch.token_ids.size());
+  const size_t num_seqs = batch.context_lens.size();
+  QUIRE_RETURN_IF_ERROR(CheckSize("cu_q_lens", batch.cu_q_lens.size(), num_seqs + 1));
+  QUIRE_RETURN_IF_ERROR(
+      CheckSize("block_tables", batch.block_tables.size(), num_seqs * static_cast<size_t>(batch.block_table_stride)));
+  if (batch.cu_q_lens[0] != 0 || batch.cu_q_lens[num_seqs] != num_tokens) {
+    return absl::InvalidArgumentError(absl::StrFormat("batch: cu_q_lens runs from %d to %d, expected is 0 to %d",
+                                                      batch.cu_q_lens[0], batch.cu_q_lens[num_seqs], num_tokens));
+  }
+  for (size_t s = 0; s < num_seqs; ++s) {
+    const auto index = static_cast<int64_t>(s);
+    const int64_t rows = int64_t{batch.cu_q_lens[s + 1]} - batch.cu_q_lens[s];
+    if (rows < 1 || rows > num_tokens)
+      return Error("cu_q_lens", index + 1, batch.cu_q_lens[s + 1], batch.cu_q_lens[s] + int64_t{1}, num_tokens);
+    const int64_t max_context = batch.block_table_stride * limits.block_size;
+    if (batch.context_lens[s] < rows || batch.context_lens[s] > max_context) {
+      return Error("context_lens", index, batch.context_lens[s], rows, max_context);
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t row = batch.cu_q_lens[s] + i, position = batch.context_lens[s] - rows + i;
+      if (batch.positions[row] != position) return Error("positions", row, batch.positions[row], position, position);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckBatch(const ForwardBatch& batch, const BatchLimits& limits) {
+  const size_t num_tokens = batch.token_ids.size(), num_seqs = batch.context_lens.size();
+  if (num_tokens > static_cast<size_t>(limits.max_tokens)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("batch: %d tokens, max_num_batched_tokens is %d", num_tokens, limits.max_tokens));
+  }
+  if (num_seqs > static_cast<size_t>(limits.max_seqs)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("batch: %d sequences, max_num_seqs is %d", num_seqs, limits.max_seqs));
+  }
+  if (batch.block_table_stride < 0 || batch.block_table_stride > limits.num_blocks) {
+    return Error("block_table_stride", 0, batch.block_table_stride, 0, limits.num_blocks);
+  }
+  QUIRE_RETURN_IF_ERROR(CheckSize("positions", batch.positions.size(), num_tokens));
+  QUIRE_RETURN_IF_ERROR(CheckSize("slot_mapping", batch.slot_mapping.size(), num_tokens));
+  QUIRE_RETURN_IF_ERROR(CheckRange("token_ids", batch.token_ids, 0, limits.vocab_size - 1));
+  QUIRE_RETURN_IF_ERROR(
+      CheckRange("slot_mapping", batch.slot_mapping, 0, int64_t{limits.num_blocks} * limits.block_size - 1));
+  QUIRE_RETURN_IF_ERROR(CheckRange("block_tables", batch.block_tables, 0, limits.num_blocks - 1));
+  QUIRE_RETURN_IF_ERROR(CheckSequences(batch, limits));
+  for (size_t i = 0; i < batch.block_copies.size(); ++i) {
+    const BlockCopyIds copy = batch.block_copies[i];
+    QUIRE_RETURN_IF_ERROR(CheckRange("block_copies", {&copy.src, 1}, 0, limits.num_blocks - 1));
+    QUIRE_RETURN_IF_ERROR(CheckRange("block_copies", {&copy.dst, 1}, 0, limits.num_blocks - 1));
+  }
+  const int64_t last_row = static_cast<int64_t>(num_tokens) - 1;
+  for (const SampleRow& sample : batch.samples) {
+    QUIRE_RETURN_IF_ERROR(CheckRange("samples", {&sample.logits_row, 1}, 0, last_row));
+    QUIRE_RETURN_IF_ERROR(CheckRange("banned_ids", sample.banned_ids, 0, limits.vocab_size - 1));
+  }
+  for (const ScoreRow& score : batch.scores) {
+    QUIRE_RETURN_IF_ERROR(CheckRange("scores", {&score.logits_row, 1}, 0, last_row));
+    QUIRE_RETURN_IF_ERROR(CheckRange("target_id", {&score.target_id, 1}, 0, limits.vocab_size - 1));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace quire

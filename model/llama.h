@@ -1,0 +1,66 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/backend.h"
+#include "kernels/ops.h"
+#include "model/config.h"
+#include "model/weight_source.h"
+
+namespace quire {
+
+// What a layer works on during one step of T tokens; see kernels/ops.h for the names of dimensions.
+struct LayerStep {
+  Ops* ops = nullptr;
+  TensorView residual;   // [T, H] in and out, without delta
+  TensorView delta;      // [T, H] in (null data before the first layer) and out: what is still to be added to residual
+  TensorView delta_out;  // [T, H] where delta is left
+  TensorView normed;     // [T, H]
+  TensorView qkv;        // [T, (HQ + 2 HKV) * D]
+  TensorView attention;  // [T, HQ * D]
+  TensorView gate_up;    // [T, 2 I]
+  TensorView mlp;        // [T, I]
+  TensorView cos_sin;    // [T, D_rot]
+  absl::Span<const int32_t> slot_mapping;  // [T]
+  const AttentionPlan* plan = nullptr;
+};
+
+// One layer of the Llama family: norm, attention with rotary positions, norm, gated MLP, both added to the residual.
+// Holds the packed weights; the backend and the configuration must outlive it. One thread.
+class LlamaLayer {
+ public:
+  static absl::StatusOr<std::unique_ptr<LlamaLayer>> Load(Backend& backend, const ModelConfig& config,
+                                                          WeightSource& weights, int32_t index);
+
+  // Uses all rows of the views in `step`; leaves the layer's last sum undone in step.delta_out.
+  absl::Status Forward(const LayerStep& step, const PagedKvView& kv) const;
+
+  // Packed bytes that a step of one token reads.
+  int64_t weight_bytes() const;
+
+ private:
+  // A linear layer: parts below each other, and their biases likewise (null data without).
+  struct Projection {
+    std::unique_ptr<PackedWeight> weight;
+    Buffer bias;
+  };
+  static absl::StatusOr<Projection> LoadProjection(Backend& backend, const ModelConfig& config, WeightSource& weights,
+                                                   absl::Span<const Part> parts, int32_t index);
+  static absl::Status Apply(Ops& ops, const Projection& projection, TensorView x, TensorView out);
+  absl::Status Attention(const LayerStep& step, const PagedKvView& kv) const;
+
+  explicit LlamaLayer(const ModelConfig& config) : config_(config) {}
+
+  const ModelConfig& config_;
+  Buffer attention_norm_, mlp_norm_;  // f32 [H]
+  Projection qkv_, output_, gate_up_, down_;
+};
+
+// Copies `values` into the backend's memory.
+absl::StatusOr<Buffer> UploadVector(Backend& backend, const std::vector<float>& values);
+
+}  // namespace quire

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/factory.h"
+#include "model/transformer_runner.h"
+
+// Runners for tests of models.
+namespace quire::testing {
+
+// A backend that runs models here, and how far its arithmetic may be from the oracle.
+struct TestBackend {
+  std::string name;  // "reference", "cpu_avx2"
+  BackendOptions options;
+};
+
+// The reference backend and every instruction set of the CPU backend that this machine has.
+inline std::vector<TestBackend> TestBackends() {
+  std::vector<TestBackend> backends = {{"reference", {.kind = DeviceKind::kReference, .num_threads = 1}}};
+  for (CpuIsa isa : AvailableCpuIsas()) {
+    const BackendOptions options = {.kind = DeviceKind::kCpu, .cpu_isa = isa, .num_threads = 2};
+    if (absl::IsUnimplemented(CreateBackend(options).status())) continue;  // not compiled in
+    backends.push_back({"cpu_" + std::string(Name(isa)), options});
+  }
+  return backends;
+}
+
+struct RunnerShape {
+  int32_t block_size = 16;
+  int32_t num_kv_tokens = 4096;
+  int32_t max_num_batched_tokens = 1024;
+};
+
+inline absl::StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(const std::string& path, const BackendOptions& backend,
+                                                               const RunnerShape& shape = {}) {
+  TransformerRunnerOptions options;
+  options.model_path = path;
+  auto created = CreateBackend(backend);
+  if (!created.ok()) return created.status();
+  options.backend = *std::move(created);
+  options.block_size = shape.block_size;
+  options.num_kv_blocks = shape.num_kv_tokens / shape.block_size + 1;
+  options.max_num_batched_tokens = shape.max_num_batched_tokens;
+  return CreateTransformerRunner(std::move(options));
+}
+
+}  // namespace quire::testing
