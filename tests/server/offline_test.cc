@@ -1,0 +1,258 @@
+#include <limits>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "model/sim_runner.h"
+#include "nlohmann/json.hpp"
+#include "scheduler/engine_with_runner.h"
+#include "server/frontend/frontend.h"
+#include "server/offline/ids_only_tokenizer.h"
+#include "server/offline/offline_batch.h"
+#include "server/offline/offline_request.h"
+#include "server/offline/offline_result.h"
+
+namespace quire {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+GenerateRequest Parse(const std::string& line) {
+  const OfflineRequest parsed = ParseOfflineRequest(line, 1);
+  EXPECT_TRUE(parsed.request.ok()) << parsed.request.status();
+  return parsed.request.value_or(GenerateRequest());
+}
+
+std::string Error(const std::string& line) {
+  const OfflineRequest parsed = ParseOfflineRequest(line, 1);
+  EXPECT_FALSE(parsed.request.ok()) << line;
+  return std::string(parsed.request.status().message());
+}
+
+TEST(OfflineRequestTest, ReadsEveryField) {
+  const GenerateRequest request = Parse(
+      R"({"id": "x", "prompt": "hi", "model": "m", "add_special_tokens": false, "temperature": 0.5, "min_p": 0.1,
+          "top_k": 7, "top_p": 0.9, "seed": -3, "n": 2, "max_tokens": 9, "min_tokens": 1, "stop": ["a", "b"],
+          "stop_token_ids": [4, 5], "include_stop_str_in_output": true, "ignore_eos": true, "logprobs": 3,
+          "prompt_logprobs": -1, "skip_special_tokens": false, "cache_salt": "s", "priority": -2})");
+  EXPECT_EQ(std::get<std::string>(request.prompt), "hi");
+  EXPECT_EQ(request.model, "m");
+  EXPECT_FALSE(request.add_special_tokens);
+  EXPECT_FLOAT_EQ(*request.temperature, 0.5f);
+  EXPECT_FLOAT_EQ(*request.min_p, 0.1f);
+  EXPECT_EQ(request.top_k, 7);
+  EXPECT_FLOAT_EQ(*request.top_p, 0.9f);
+  EXPECT_EQ(request.seed, -3);
+  EXPECT_EQ(request.n, 2);
+  EXPECT_EQ(request.max_tokens, 9);
+  EXPECT_EQ(request.min_tokens, 1);
+  EXPECT_THAT(request.stop, ElementsAre("a", "b"));
+  EXPECT_THAT(request.stop_token_ids, ElementsAre(4, 5));
+  EXPECT_TRUE(request.include_stop_str_in_output);
+  EXPECT_TRUE(request.ignore_eos);
+  EXPECT_EQ(request.logprobs, 3);
+  EXPECT_EQ(request.prompt_logprobs, -1);
+  EXPECT_FALSE(request.skip_special_tokens);
+  EXPECT_EQ(request.cache_salt, "s");
+  EXPECT_EQ(request.priority, -2);
+}
+
+TEST(OfflineRequestTest, IdsNullAndOneStopString) {
+  const GenerateRequest request = Parse(R"({"prompt_ids": [1, 2], "temperature": null, "stop": "x", "seed": 0})");
+  EXPECT_THAT(std::get<std::vector<int64_t>>(request.prompt), ElementsAre(1, 2));
+  EXPECT_FALSE(request.temperature.has_value());
+  EXPECT_THAT(request.stop, ElementsAre("x"));
+}
+
+TEST(OfflineRequestTest, NamesTheFieldThatIsWrong) {
+  EXPECT_THAT(Error(R"({"prompt": "x", "bogus": 1})"), HasSubstr("bogus"));
+  EXPECT_THAT(Error(R"({"prompt": 5})"), HasSubstr("prompt: must be a string"));
+  EXPECT_THAT(Error(R"({"prompt_ids": 5})"), HasSubstr("prompt_ids: must be an array"));
+  EXPECT_THAT(Error(R"({"prompt_ids": [1, 2.5]})"), HasSubstr("prompt_ids[1]"));
+  EXPECT_THAT(Error(R"({"prompt_ids": [1], "prompt": "x"})"), HasSubstr("prompt_ids"));
+  EXPECT_THAT(Error(R"({"prompt": "x", "max_tokens": "5"})"), HasSubstr("max_tokens"));
+  EXPECT_THAT(Error(R"({"prompt": "x", "max_tokens": 18446744073709551615})"), HasSubstr("2^63 - 1"));
+  EXPECT_THAT(Error(R"({"prompt": "x", "ignore_eos": 1})"), HasSubstr("ignore_eos: must be true or false"));
+  EXPECT_THAT(Error(R"({"prompt": "x", "stop": [1]})"), HasSubstr("stop[0]"));
+  EXPECT_THAT(Error(R"({"prompt": "x", "temperature": "hot"})"), HasSubstr("temperature"));
+  EXPECT_THAT(Error(R"({"messages": []})"), HasSubstr("messages"));
+  EXPECT_THAT(Error(R"({"id": [1], "prompt": "x"})"), HasSubstr("id"));
+}
+
+TEST(OfflineRequestTest, BrokenLinesAreErrorsWithTheirId) {
+  EXPECT_THAT(Error("{"), HasSubstr("line 1: malformed JSON"));
+  EXPECT_THAT(Error("[]"), HasSubstr("must be a JSON object"));
+  EXPECT_THAT(Error("\"x\""), HasSubstr("must be a JSON object"));
+  EXPECT_THAT(Error(R"({"prompt": "\ud800"})"), HasSubstr("malformed JSON"));
+  const OfflineRequest broken = ParseOfflineRequest("{\"id\": \"k\", \"prompt\": \"\xff\"}", 9);
+  EXPECT_EQ(broken.id, json("k"));
+  EXPECT_THAT(std::string(broken.request.status().message()), HasSubstr("malformed UTF-8"));
+  EXPECT_EQ(ParseOfflineRequest("{\xc0\xaf}", 9).id, json(9));
+  EXPECT_EQ(ParseOfflineRequest(R"({"id": -4, "prompt": "x"})", 9).id, json(-4));
+  EXPECT_EQ(ParseOfflineRequest(std::string(100000, '['), 9).request.status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+PositionLogprobs Position(int32_t id, float logprob, int32_t rank, std::vector<TokenLogprob> top) {
+  PositionLogprobs position;
+  position.token_id = id;
+  position.logprob = logprob;
+  position.rank = rank;
+  position.top = std::move(top);
+  return position;
+}
+
+TEST(OfflineResultTest, GathersDeltas) {
+  OfflineResult result;
+  OutputDelta first;
+  first.prompt = PromptInfo{.prompt_tokens = 2, .seed = 1, .logprobs = {PositionLogprobs()}};
+  first.prompt->logprobs.push_back(Position(8, -1.5f, 1, {{8, -1.5f}}));
+  SequenceDelta begin;
+  begin.text = "a\"";
+  begin.token_ids = {3};
+  begin.logprobs = {Position(3, -3.25f, 4, {{5, -0.5f}, {6, -std::numeric_limits<float>::infinity()}})};
+  first.sequences = {begin};
+  result.Add(first);
+  OutputDelta last;
+  SequenceDelta end;
+  end.text = "b";
+  end.token_ids = {4, 7};
+  end.finish = Finish{.reason = FinishReason::kStop, .stop = Finish::Stop::kStopString, .stop_string = "c"};
+  last.sequences = {end};
+  last.usage = Usage{.prompt_tokens = 2, .cached_tokens = 1, .completion_tokens = 3};
+  last.timings.queue = absl::Milliseconds(250);
+  last.timings.preemptions = 2;
+  result.Add(last);
+  const json answer = json::parse(result.ToJson("id"));
+  EXPECT_EQ(answer, json::parse(R"({"id": "id", "output_ids": [3, 4, 7], "text": "a\"b", "finish_reason": "stop",
+      "stop_reason": "c", "logprobs": [[[5, -0.5], [6, null], [3, -3.25]]], "prompt_logprobs": [null, [[8, -1.5]]],
+      "usage": {"prompt_tokens": 2, "cached_tokens": 1, "completion_tokens": 3},
+      "timings": {"queue": 0.25, "prefill": 0.0, "decode": 0.0, "total": 0.0, "preemptions": 2, "first_step": 0,
+                  "last_step": 0}})"));
+}
+
+TEST(OfflineResultTest, StopReasons) {
+  const auto reason = [](FinishReason finish, Finish::Stop stop, int32_t token_id) {
+    OfflineResult result;
+    OutputDelta delta;
+    SequenceDelta sequence;
+    sequence.finish.emplace();
+    sequence.finish->reason = finish;
+    sequence.finish->stop = stop;
+    sequence.finish->token_id = token_id;
+    delta.sequences = {sequence};
+    delta.usage = Usage();
+    result.Add(delta);
+    const json answer = json::parse(result.ToJson(1));
+    return std::pair(answer["finish_reason"].get<std::string>(), answer["stop_reason"]);
+  };
+  EXPECT_EQ(reason(FinishReason::kStop, Finish::Stop::kEos, 2), std::pair(std::string("stop"), json(nullptr)));
+  EXPECT_EQ(reason(FinishReason::kStop, Finish::Stop::kStopToken, 9), std::pair(std::string("stop"), json(9)));
+  EXPECT_EQ(reason(FinishReason::kLength, Finish::Stop::kNone, -1), std::pair(std::string("length"), json(nullptr)));
+  EXPECT_EQ(reason(FinishReason::kAborted, Finish::Stop::kNone, -1), std::pair(std::string("abort"), json(nullptr)));
+}
+
+// A batch on the simulated model; the answers by id.
+std::map<json, json> RunBatch(const std::string& lines, int32_t max_in_flight) {
+  SimRunnerOptions sim;
+  sim.config.vocab_size = 100;
+  sim.config.max_position_embeddings = 256;
+  sim.config.eos_token_ids = {2};
+  sim.num_kv_blocks = 65;
+  sim.block_size = 16;
+  sim.time_scale = 0;
+  auto runner = CreateSimRunner(sim);
+  EXPECT_TRUE(runner.ok()) << runner.status();
+  auto engine = CreateEngineWithRunner(EngineOptions(), sim.config, *std::move(runner));
+  EXPECT_TRUE(engine.ok()) << engine.status();
+  (*engine)->Start();
+  const IdsOnlyTokenizer tokenizer;
+  FrontendOptions options;
+  options.served_model_names = {"m"};
+  options.max_logprobs = -1;
+  Frontend frontend(**engine, tokenizer, options);
+  std::istringstream in(lines);
+  std::ostringstream out;
+  const absl::Status status = RunOfflineBatch(frontend, in, out, max_in_flight);
+  EXPECT_TRUE(status.ok()) << status;
+  std::map<json, json> answers;
+  std::istringstream result(out.str());
+  for (std::string line; std::getline(result, line);) {
+    json answer = json::parse(line);
+    const json id = answer["id"];
+    EXPECT_TRUE(answers.emplace(id, std::move(answer)).second) << "answered twice: " << id;
+  }
+  return answers;
+}
+
+TEST(OfflineBatchTest, AnswersEveryLineOnceWhateverTheWindow) {
+  std::string lines;
+  for (int i = 0; i < 200; ++i) {
+    lines += json{{"id", i}, {"prompt_ids", {i % 100, 5, 6}}, {"max_tokens", 1 + i % 20}, {"ignore_eos", true}}.dump() +
+             "\n";
+    if (i % 10 == 0) lines += "\n{\"id\": \"bad" + std::to_string(i) + "\", \"prompt_ids\": [100]}\r\n";
+  }
+  const auto wide = RunBatch(lines, 1024), narrow = RunBatch(lines, 2);
+  ASSERT_EQ(wide.size(), 220u);
+  ASSERT_EQ(narrow.size(), 220u);
+  for (int i = 0; i < 200; ++i) {
+    EXPECT_EQ(wide.at(i)["output_ids"].size(), static_cast<size_t>(1 + i % 20));
+    EXPECT_EQ(wide.at(i)["finish_reason"], "length");
+    EXPECT_EQ(wide.at(i)["usage"]["prompt_tokens"], 3);
+  }
+  EXPECT_EQ(wide.at("bad0")["error"]["code"], "INVALID_ARGUMENT");
+  EXPECT_THAT(wide.at("bad0")["error"]["message"].get<std::string>(), HasSubstr("prompt_ids[0]: 100"));
+}
+
+TEST(OfflineBatchTest, SequencesAndWholeVocabulary) {
+  const auto answers = RunBatch(
+      R"({"id": 1, "prompt_ids": [1, 2, 3], "n": 3, "max_tokens": 4, "ignore_eos": true, "seed": 5, "logprobs": -1, "prompt_logprobs": -1, "temperature": 1})",
+      10);
+  const json& answer = answers.at(1);
+  ASSERT_EQ(answer["outputs"].size(), 3u);
+  EXPECT_EQ(answer["outputs"][0]["output_ids"], answer["output_ids"]);
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 12);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(answer["outputs"][i]["index"], i);
+    ASSERT_EQ(answer["outputs"][i]["logprobs"].size(), 4u);
+    EXPECT_EQ(answer["outputs"][i]["logprobs"][0].size(), 100u);
+  }
+  ASSERT_EQ(answer["prompt_logprobs"].size(), 3u);
+  EXPECT_TRUE(answer["prompt_logprobs"][0].is_null());
+  EXPECT_EQ(answer["prompt_logprobs"][2].size(), 100u);
+}
+
+TEST(OfflineBatchTest, TextNeedsATokenizer) {
+  const auto answers = RunBatch(R"({"id": 1, "prompt": "hello"})", 10);
+  EXPECT_THAT(answers.at(1)["error"]["message"].get<std::string>(), HasSubstr("no tokenizer"));
+}
+
+TEST(OfflineBatchTest, AnOutputThatCannotBeWrittenIsAnError) {
+  SimRunnerOptions sim;
+  sim.config.vocab_size = 100;
+  sim.config.max_position_embeddings = 64;
+  sim.num_kv_blocks = 5;
+  sim.block_size = 16;
+  sim.time_scale = 0;
+  auto runner = CreateSimRunner(sim);
+  ASSERT_TRUE(runner.ok());
+  auto engine = CreateEngineWithRunner(EngineOptions(), sim.config, *std::move(runner));
+  ASSERT_TRUE(engine.ok());
+  (*engine)->Start();
+  const IdsOnlyTokenizer tokenizer;
+  FrontendOptions options;
+  options.served_model_names = {"m"};
+  Frontend frontend(**engine, tokenizer, options);
+  std::istringstream in("{\"prompt_ids\": [1], \"max_tokens\": 1}\n");
+  std::ostringstream out;
+  out.setstate(std::ios::badbit);
+  EXPECT_EQ(RunOfflineBatch(frontend, in, out, 10).code(), absl::StatusCode::kInternal);
+}
+
+}  // namespace
+}  // namespace quire
