@@ -1,4 +1,5 @@
 // quire_offline: batch generation from a file, without a network (interface.md 3).
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
@@ -7,12 +8,14 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "model/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
 #include "scheduler/engine.h"
 #include "server/config/engine_flags.h"
+#include "server/config/exit_code.h"
 #include "server/frontend/frontend.h"
 #include "server/offline/ids_only_tokenizer.h"
 #include "server/offline/offline_batch.h"
@@ -20,7 +23,6 @@
 namespace quire {
 namespace {
 
-constexpr int kExitModel = 66, kExitDevice = 69, kExitInternal = 70, kExitOptions = 78;
 // Requests between reading and answer: enough for the scheduler to choose from.
 constexpr int32_t kMaxInFlight = 1024;
 
@@ -34,19 +36,7 @@ struct OfflineOptions {
 
 int Report(const absl::Status& status) {
   std::cerr << "quire_offline: " << status.message() << "\n";
-  switch (status.code()) {
-    case absl::StatusCode::kNotFound:
-    case absl::StatusCode::kInvalidArgument:
-      return kExitModel;
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kUnimplemented:
-      return kExitDevice;
-    case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kResourceExhausted:
-      return kExitOptions;
-    default:
-      return kExitInternal;
-  }
+  return ExitCodeOf(status.code());
 }
 
 // A model without a tokenizer takes ids only.
@@ -113,7 +103,7 @@ int RunBatch(const OfflineOptions& options, std::istream& in, std::ostream& out)
   const EngineStats stats = (*engine)->GetStats();
   frontend.Stop();
   if (options.print_stats) PrintStats(stats);
-  return status.ok() ? 0 : Report(status);
+  return status.ok() ? kExitOk : Report(status);
 }
 
 int Main(int argc, char** argv) {
