@@ -6,7 +6,9 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/factory.h"
 #include "model/config.h"
+#include "model/kv_cache.h"
 #include "model/sim_runner.h"
+#include "model/transformer_runner.h"
 #include "scheduler/engine.h"
 #include "scheduler/engine_impl.h"
 #include "scheduler/engine_sizing.h"
@@ -15,17 +17,45 @@
 namespace quire {
 namespace {
 
-int64_t KvBytesPerToken(const ModelConfig& config, DType dtype) {
-  return int64_t{2} * config.num_layers * config.num_kv_heads * config.head_dim * SizeOf(dtype);
+// What a model's files need that is not built is a matter of the files, not of the device.
+absl::Status OfModelFiles(absl::Status status) {
+  return absl::IsUnimplemented(status) ? absl::InvalidArgumentError(status.message()) : status;
+}
+
+absl::StatusOr<EngineSizes> Size(const EngineOptions& options, const ModelConfig& config, DType kv_dtype) {
+  return SizeEngine(options, config, KvBytesPerBlock(config, /*block_size=*/1, kv_dtype), UsableMemoryBytes());
 }
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> MakeSimRunner(const EngineOptions& options, const ModelConfig& config) {
-  QUIRE_ASSIGN_OR_RETURN(const EngineSizes sizes,
-                         SizeEngine(options, config, KvBytesPerToken(config, DType::kF16), UsableMemoryBytes()));
+  QUIRE_ASSIGN_OR_RETURN(const EngineSizes sizes, Size(options, config, DType::kF16));
   return CreateSimRunner({.config = config,
                           .num_kv_blocks = sizes.num_kv_blocks + 1,
                           .block_size = sizes.block_size,
                           .time_scale = options.sim_time_scale});
+}
+
+absl::StatusOr<std::unique_ptr<ModelRunner>> MakeTransformerRunner(const EngineOptions& options,
+                                                                   const ModelConfig& config,
+                                                                   std::unique_ptr<Backend> backend) {
+  const DType kv_dtype = options.kv_dtype.value_or(backend->default_kv_dtype());
+  if (!backend->supports_kv_dtype(kv_dtype)) {
+    return absl::FailedPreconditionError(absl::StrCat("--kv-cache-dtype ", std::string(Name(kv_dtype)),
+                                                      " is not built for device ", std::string(Name(backend->kind()))));
+  }
+  QUIRE_ASSIGN_OR_RETURN(const EngineSizes sizes, Size(options, config, kv_dtype));
+  TransformerRunnerOptions runner;
+  runner.model_path = options.model_path;
+  runner.backend = std::move(backend);
+  runner.block_size = sizes.block_size;
+  runner.num_kv_blocks = sizes.num_kv_blocks + 1;
+  runner.max_num_batched_tokens = options.scheduler.max_num_batched_tokens;
+  runner.max_num_seqs = options.scheduler.max_num_seqs;
+  runner.kv_dtype = kv_dtype;
+  runner.random_weights = options.random_weights;
+  runner.seed = options.seed;
+  auto made = CreateTransformerRunner(std::move(runner));
+  if (!made.ok()) return OfModelFiles(made.status());
+  return made;
 }
 
 }  // namespace
@@ -52,9 +82,16 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithRunner(const EngineOptio
 
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const EngineOptions& options) {
   QUIRE_RETURN_IF_ERROR(ValidateEngineOptions(options));
-  QUIRE_ASSIGN_OR_RETURN(const ModelConfig config, LoadModelConfig(options.model_path));
-  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner, MakeSimRunner(options, config));
-  return CreateEngineWithRunner(options, config, std::move(runner));
+  std::unique_ptr<Backend> backend;
+  if (options.device != DeviceKind::kSim) {
+    QUIRE_ASSIGN_OR_RETURN(backend, CreateBackend({options.device, options.cpu_isa, options.num_threads}));
+  }
+  absl::StatusOr<ModelConfig> config = LoadModelConfig(options.model_path);
+  if (!config.ok()) return OfModelFiles(config.status());
+  auto runner = backend == nullptr ? MakeSimRunner(options, *config)
+                                   : MakeTransformerRunner(options, *config, std::move(backend));
+  if (!runner.ok()) return runner.status();
+  return CreateEngineWithRunner(options, *config, *std::move(runner));
 }
 
 }  // namespace quire
