@@ -226,23 +226,17 @@ TEST(SchedulerTest, AFailedStepEndsItsRequestsAndNoOther) {
 }
 
 TEST(SchedulerTest, AForkOutsideAFailedPlanLosesItsCopyAndRecomputes) {
-  SchedulerHarness h({.block_size = 8, .max_num_batched_tokens = 1});
-  const uint64_t forked = h.Add(Ids(5), Tokens(6, 3));
-  // One that has waited longest gets the only token of the plan that carries the copies.
-  const uint64_t other = h.Add(Ids(2, 9), Tokens(40));
-  bool failed = false;
-  for (int step = 0; h.scheduler.HasWork() && step < 500; ++step) {
-    if (!h.Schedule()) continue;
-    if (!h.plan.copies.empty() && Planned(h.plan)[0] == other) {
-      failed = true;
-      h.FailStep(absl::InternalError("broken"));
-    } else {
-      h.Commit();
-    }
-  }
-  if (failed) {
-    h.ExpectCorrect(forked);
-  }
+  SchedulerHarness h({.block_size = 8, .max_num_batched_tokens = 4});
+  const uint64_t failed = h.Add(Ids(2), Tokens(6, 5)), forked = h.Add(Ids(2, 9), Tokens(6, 5));
+  ASSERT_TRUE(h.Step());  // both prompts, and the forks of both
+  // The next plan carries all copies, and the four tokens go to the first request's forks.
+  ASSERT_TRUE(h.Schedule());
+  ASSERT_EQ(h.plan.copies.size(), 8u);
+  ASSERT_EQ(Planned(h.plan), std::vector<uint64_t>(4, failed));
+  h.FailStep(absl::InternalError("broken"));
+  EXPECT_TRUE(h.seen(failed).finished);
+  h.RunAll(50);
+  h.ExpectCorrect(forked);
   h.ExpectIdle();
 }
 
