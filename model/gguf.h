@@ -35,8 +35,9 @@ class GgufFile {
   const Tensor* FindTensor(std::string_view name) const;  // null if absent
 
   bool Has(std::string_view key) const;
-  // Values by key (strings are valid UTF-8). kNotFound if absent, kInvalidArgument naming key and type if of another type. Integers of every
-  // width and sign are read as int64 (range-checked), floats of both widths as double, arrays likewise by element.
+  // Values by key (strings are valid UTF-8). kNotFound if absent, kInvalidArgument naming key and type if of another
+  // type. Integers of every width and sign are read as int64 (range-checked), floats of both widths as double, arrays
+  // likewise by element.
   absl::StatusOr<std::string_view> GetString(std::string_view key) const;
   absl::StatusOr<int64_t> GetInt(std::string_view key) const;
   absl::StatusOr<double> GetFloat(std::string_view key) const;
