@@ -1,6 +1,7 @@
 #include "tests/integration/row_independence.h"
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <set>
 
@@ -22,6 +23,12 @@ std::vector<int32_t> RandomTokens(std::mt19937& random, int32_t count, int32_t v
   std::vector<int32_t> tokens(count);
   for (int32_t& token : tokens) token = Draw(random, 0, vocab_size - 1);
   return tokens;
+}
+
+int32_t DrawLength(std::mt19937& random, const WorkloadOptions& options) {
+  const double u = static_cast<double>(random()) * 0x1p-32;
+  return options.min_prompt +
+         static_cast<int32_t>(std::pow(u, options.prompt_skew) * (options.max_prompt - options.min_prompt + 1));
 }
 
 SamplingParams DrawParams(std::mt19937& random, const WorkloadOptions& options) {
@@ -49,7 +56,7 @@ std::vector<WorkloadRequest> MakeWorkload(const WorkloadOptions& options) {
   for (int i = 0; i < kNumTexts; ++i) texts.push_back(RandomTokens(random, options.max_prompt, options.vocab_size));
   std::vector<WorkloadRequest> workload(options.num_requests);
   for (WorkloadRequest& request : workload) {
-    const int32_t length = Draw(random, options.min_prompt, options.max_prompt);
+    const int32_t length = DrawLength(random, options);
     request.prompt = RandomTokens(random, length, options.vocab_size);
     if (Draw(random, 0, 1) == 1) {
       std::copy_n(texts[Draw(random, 0, kNumTexts - 1)].begin(), Draw(random, 0, length), request.prompt.begin());

@@ -19,6 +19,7 @@ struct WorkloadOptions {
   int32_t num_requests = 200;
   int32_t vocab_size = 0;
   int32_t min_prompt = 1, max_prompt = 700;  // tokens
+  int32_t prompt_skew = 1;                   // > 1: more short ones; lengths go with u^skew, u uniform
   int32_t min_output = 8, max_output = 48;
   int32_t max_n = 3;
   uint32_t seed = 1;
@@ -43,7 +44,8 @@ struct WorkloadResult {
 // ends by length or stop, and afterwards all blocks are free or cached and the invariants hold.
 WorkloadResult RunWorkload(Engine& engine, const std::vector<WorkloadRequest>& workload, bool one_at_a_time);
 
-// Fails the current test for the first request whose ids differ. `what` names the variant.
+// Fails the current test for the first request whose ids differ. `what` names the variant. `actual` may hold fewer
+// requests: the first ones.
 void ExpectSameIds(const WorkloadResult& expected, const WorkloadResult& actual, const std::string& what);
 
 // Tokens that each request of a one-at-a-time run must find cached, from prompts and outputs alone: whole blocks that

@@ -1,0 +1,33 @@
+#include "gtest/gtest.h"
+#include "kernels/factory.h"
+#include "tests/integration/row_independence_matrix.h"
+#include "tests/testing/ref_data.h"
+
+namespace quire::testing {
+namespace {
+
+class RowIndependenceTinyTest : public ::testing::TestWithParam<DeviceKind> {};
+
+TEST_P(RowIndependenceTinyTest, SameIdsInEveryVariant) {
+  const auto model = RefPath("tiny/llama_gqa");
+  if (!model) GTEST_SKIP() << "no oracle data: tiny/llama_gqa";
+  if (const auto backend = CreateBackend({.kind = GetParam()}); absl::IsUnimplemented(backend.status())) {
+    GTEST_SKIP() << backend.status();
+  }
+  MatrixOptions options;
+  options.model_path = *model;
+  options.device = GetParam();
+  // The model has 512 positions and 320 ids.
+  options.workload = {.num_requests = 80, .vocab_size = 320, .max_prompt = 400, .prompt_skew = 2, .max_output = 32};
+  options.max_model_len = 480;
+  options.large_pool_tokens = 64000;
+  options.small_pool_tokens = 1536;
+  options.num_isa_requests = 40;
+  ExpectRowIndependence(options);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, RowIndependenceTinyTest, ::testing::Values(DeviceKind::kReference, DeviceKind::kCpu),
+                         [](const auto& test) { return std::string(Name(test.param)); });
+
+}  // namespace
+}  // namespace quire::testing
