@@ -1,0 +1,352 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/vec16_math.h"
+#include "kernels/cpu/vector_kernels.h"
+
+// Attention of one task over a Vec16 type V; kernels/README.md, "Attention", defines the arithmetic. Included by the
+// instruction-set units only: every function is a template over V or always inlined, so that no code of one unit can
+// stand in for another's. Each chunk of keys is gone through twice in tiles of 16 keys converted to f32 once for
+// all queries: scores first, then, with the chunk's maximum known, sums of values.
+namespace quire::attention {
+
+inline constexpr int kTileKeys = 16;
+
+// The task's scratch, cut up.
+struct Scratch {
+  [[gnu::always_inline]] explicit Scratch(const AttentionTask& task) {
+    padded = PaddedHeadDim(task.head_dim);
+    partial_size = PartialFloats(task.head_dim);
+    queries = task.scratch;
+    scores = queries + kMaxTaskQueries * padded;
+    tile = scores + kMaxTaskQueries * int64_t{kKeyChunk};
+    chunk = tile + kTileKeys * padded;
+    total = chunk + kMaxTaskQueries * partial_size;
+  }
+  int64_t padded;
+  int64_t partial_size;
+  float* queries;  // [query][padded], zeros behind head_dim
+  float* scores;   // [query][kKeyChunk], then weights
+  float* tile;     // [key][padded]
+  float* chunk;    // [query][partial_size]
+  float* total;    // [query][partial_size]
+};
+
+// A half-open range of key positions.
+struct KeyRange {
+  int32_t begin;
+  int32_t end;
+  [[gnu::always_inline]] bool empty() const { return begin >= end; }
+  [[gnu::always_inline]] KeyRange Within(int32_t low, int32_t high) const {
+    return {begin > low ? begin : low, end < high ? end : high};
+  }
+};
+
+// The keys that row `row` sees.
+template <typename V>
+KeyRange VisibleKeys(const AttentionTask& task, int32_t row) {
+  const int32_t position = task.first_position + row;
+  const int32_t begin = task.window > 0 && position >= task.window ? position - task.window + 1 : 0;
+  return {begin, position + 1};
+}
+
+// The same cut to a chunk.
+template <typename V>
+KeyRange ChunkKeys(const AttentionTask& task, int32_t row, int32_t chunk) {
+  return VisibleKeys<V>(task, row).Within(chunk * kKeyChunk, (chunk + 1) * kKeyChunk);
+}
+
+template <typename V>
+void CopyRow(const float* from, int64_t count, int64_t padded, float* to) {
+  for (int64_t i = 0; i < padded; i += 16) {
+    (count - i >= 16 ? V::Load(from + i) : V::LoadN(from + i, static_cast<int>(count - i))).Store(to + i);
+  }
+}
+
+template <typename V>
+void CopyRow(const uint16_t* from, int64_t count, int64_t padded, float* to) {
+  for (int64_t i = 0; i < padded; i += 16) {
+    (count - i >= 16 ? V::LoadF16(from + i) : V::LoadF16N(from + i, static_cast<int>(count - i))).Store(to + i);
+  }
+}
+
+// Fills the tile with the K rows (or, with `values`, V rows) of positions [first, first + 16) within `keys`; zeros
+// elsewhere.
+template <typename V, typename Element>
+void FillTile(const AttentionTask& task, int32_t first, KeyRange keys, bool values, const Scratch& scratch) {
+  const Element* kv =
+      static_cast<const Element*>(task.kv) + (values ? int64_t{task.block_size} * task.head_dim : int64_t{0});
+  for (int32_t j = 0; j < kTileKeys; ++j) {
+    float* row = scratch.tile + j * scratch.padded;
+    const int32_t position = first + j;
+    if (position < keys.begin || position >= keys.end) {
+      for (int64_t i = 0; i < scratch.padded; i += 16) V::Zero().Store(row + i);
+      continue;
+    }
+    const int64_t block = task.block_table[position / task.block_size];
+    const int64_t offset = position % task.block_size;
+    CopyRow<V>(kv + block * task.block_stride + offset * task.head_dim, task.head_dim, scratch.padded, row);
+  }
+}
+
+template <typename V>
+void LoadTile(const AttentionTask& task, int32_t first, KeyRange keys, bool values, const Scratch& scratch) {
+  if (task.kv_is_f16) {
+    FillTile<V, uint16_t>(task, first, keys, values, scratch);
+  } else {
+    FillTile<V, float>(task, first, keys, values, scratch);
+  }
+}
+
+// Lane j: dot product of the query with key j of the tile.
+template <typename V>
+V DotTile(const float* query, const float* tile, int64_t padded) {
+  V sums[kTileKeys];
+  for (int first = 0; first < kTileKeys; first += V::kDotKeys) {
+    const float* keys = tile + first * padded;
+    V acc[V::kDotKeys];
+    for (int j = 0; j < V::kDotKeys; ++j) acc[j] = V::Zero();
+    for (int64_t i = 0; i < padded; i += 16) {
+      const V q = V::Load(query + i);
+      for (int j = 0; j < V::kDotKeys; ++j) acc[j] = V::Fma(q, V::Load(keys + j * padded + i), acc[j]);
+    }
+    for (int j = 0; j < V::kDotKeys; ++j) sums[first + j] = acc[j];
+  }
+  return V::Sums(sums);
+}
+
+// Scores from dot products with the keys at positions first, first + 1, ...
+template <typename V>
+V AdjustScores(const AttentionTask& task, int32_t head, int32_t query_position, int32_t first, V dots) {
+  V scores = dots * V::All(task.scale);
+  if (task.softcap > 0) scores = V::All(task.softcap) * Tanh<V>(scores / V::All(task.softcap));
+  if (task.slopes != nullptr) {
+    const V distance = V::Iota() + V::All(static_cast<float>(first - query_position));
+    scores = V::Fma(V::All(task.slopes[head]), distance, scores);
+  }
+  return scores;
+}
+
+template <typename V>
+void ScoreChunk(const AttentionTask& task, int32_t chunk, KeyRange keys, const Scratch& scratch) {
+  const int32_t base = chunk * kKeyChunk;
+  for (int32_t first = keys.begin / kTileKeys * kTileKeys; first < keys.end; first += kTileKeys) {
+    LoadTile<V>(task, first, keys, /*values=*/false, scratch);
+    for (int32_t row = 0; row < task.num_rows; ++row) {
+      if (ChunkKeys<V>(task, row, chunk).Within(first, first + kTileKeys).empty()) continue;
+      for (int32_t head = 0; head < task.num_heads; ++head) {
+        const int64_t query = row * task.num_heads + head;
+        const V dots = DotTile<V>(scratch.queries + query * scratch.padded, scratch.tile, scratch.padded);
+        AdjustScores<V>(task, head, task.first_position + row, first, dots)
+            .Store(scratch.scores + query * kKeyChunk + (first - base));
+      }
+    }
+  }
+}
+
+// Turns the scores of `keys` (relative to the chunk) into weights exp(score - maximum), 0 outside of it in the vectors
+// that it touches. Writes maximum and sum.
+template <typename V>
+void WeighScores(KeyRange keys, float* scores, float* max_and_sum) {
+  const int32_t begin = keys.begin / 16 * 16;
+  const V low = V::All(static_cast<float>(keys.begin)), high = V::All(static_cast<float>(keys.end));
+  const V nothing = V::All(-__builtin_inff());
+  V highest = nothing;
+  for (int32_t j = begin; j < keys.end; j += 16) {
+    const V index = V::Iota() + V::All(static_cast<float>(j));
+    V x = V::Load(scores + j);
+    x = V::SelectLess(index, low, nothing, V::SelectLess(index, high, x, nothing));
+    x.Store(scores + j);
+    highest = V::Max(x, highest);
+  }
+  const V max = V::All(highest.Highest());
+  V sum = V::Zero();
+  for (int32_t j = begin; j < keys.end; j += 16) {
+    const V weight = Exp<V>(V::Load(scores + j) - max);
+    weight.Store(scores + j);
+    sum = sum + weight;
+  }
+  max_and_sum[0] = max.First();
+  max_and_sum[1] = sum.Sum();
+}
+
+// acc[r] += sum over keys [begin, end) of the tile, ascending, of weights[r][key] * value[key], for kRows queries.
+template <typename V, int kRows, int kVectors>
+void AddValues(const float* const* weights, int32_t begin, int32_t end, const float* tile, int64_t padded, int64_t i,
+               float* const* acc) {
+  V sums[kRows][kVectors];
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) sums[r][v] = V::Load(acc[r] + i + 16 * v);
+  }
+  for (int32_t j = begin; j < end; ++j) {
+    V values[kVectors];
+    for (int v = 0; v < kVectors; ++v) values[v] = V::Load(tile + j * padded + i + 16 * v);
+    for (int r = 0; r < kRows; ++r) {
+      const V weight = V::All(weights[r][j]);
+      for (int v = 0; v < kVectors; ++v) sums[r][v] = V::Fma(weight, values[v], sums[r][v]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) sums[r][v].Store(acc[r] + i + 16 * v);
+  }
+}
+
+template <typename V, int kRows>
+void AddValues(const float* const* weights, KeyRange keys, const float* tile, int64_t padded, float* const* acc) {
+  if (keys.empty()) return;
+  int64_t i = 0;
+  for (; i + 16 * V::kSumVectors <= padded; i += 16 * V::kSumVectors) {
+    AddValues<V, kRows, V::kSumVectors>(weights, keys.begin, keys.end, tile, padded, i, acc);
+  }
+  for (; i < padded; i += 16) AddValues<V, kRows, 1>(weights, keys.begin, keys.end, tile, padded, i, acc);
+}
+
+// The values of one tile for kRows queries from `query` on. Keys that all of them see are taken together; those that
+// only some see come before and after, so that each query adds its own keys, all of them, in ascending order.
+template <typename V, int kRows>
+void SumTileForQueries(const AttentionTask& task, int32_t chunk, int32_t first, int64_t query, const Scratch& scratch) {
+  KeyRange own[kRows];
+  KeyRange common = {0, kTileKeys};
+  const float* weights[kRows];
+  float* acc[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    const int32_t row = static_cast<int32_t>((query + r) / task.num_heads);
+    const KeyRange keys = ChunkKeys<V>(task, row, chunk).Within(first, first + kTileKeys);
+    own[r] = {keys.begin - first, keys.end - first};
+    common = common.Within(own[r].begin, own[r].end);
+    weights[r] = scratch.scores + (query + r) * kKeyChunk + (first - chunk * kKeyChunk);
+    acc[r] = scratch.chunk + (query + r) * scratch.partial_size;
+  }
+  if (common.empty()) common.end = common.begin = kTileKeys;  // everything is "before"
+  for (int r = 0; r < kRows; ++r) {
+    AddValues<V, 1>(weights + r, own[r].Within(0, common.begin), scratch.tile, scratch.padded, acc + r);
+  }
+  AddValues<V, kRows>(weights, common, scratch.tile, scratch.padded, acc);
+  for (int r = 0; r < kRows; ++r) {
+    AddValues<V, 1>(weights + r, own[r].Within(common.end, kTileKeys), scratch.tile, scratch.padded, acc + r);
+  }
+}
+
+// The values of one tile for the queries from `query` on: kRows at a time, then the rest in smaller groups.
+template <typename V, int kRows>
+void SumTile(const AttentionTask& task, int32_t chunk, int32_t first, int64_t query, const Scratch& scratch) {
+  const int64_t num_queries = int64_t{task.num_rows} * task.num_heads;
+  for (; query + kRows <= num_queries; query += kRows) {
+    SumTileForQueries<V, kRows>(task, chunk, first, query, scratch);
+  }
+  if constexpr (kRows > 1) SumTile<V, kRows - 1>(task, chunk, first, query, scratch);
+}
+
+template <typename V>
+void SumChunk(const AttentionTask& task, int32_t chunk, KeyRange keys, const Scratch& scratch) {
+  for (int32_t first = keys.begin / kTileKeys * kTileKeys; first < keys.end; first += kTileKeys) {
+    LoadTile<V>(task, first, keys, /*values=*/true, scratch);
+    SumTile<V, V::kSumRows>(task, chunk, first, 0, scratch);
+  }
+}
+
+// The results of one chunk for all queries into scratch.chunk; a query that sees none of its keys gets sum 0.
+template <typename V>
+void AttendChunk(const AttentionTask& task, int32_t chunk, const Scratch& scratch) {
+  const int32_t base = chunk * kKeyChunk;
+  const KeyRange keys = {ChunkKeys<V>(task, 0, chunk).begin, ChunkKeys<V>(task, task.num_rows - 1, chunk).end};
+  const int64_t num_queries = int64_t{task.num_rows} * task.num_heads;
+  for (int64_t i = 0; i < num_queries * scratch.partial_size; i += 16) V::Zero().Store(scratch.chunk + i);
+  if (keys.empty()) return;
+  ScoreChunk<V>(task, chunk, keys, scratch);
+  for (int64_t query = 0; query < num_queries; ++query) {
+    const KeyRange own = ChunkKeys<V>(task, static_cast<int32_t>(query / task.num_heads), chunk);
+    if (own.empty()) continue;
+    WeighScores<V>({own.begin - base, own.end - base}, scratch.scores + query * kKeyChunk,
+                   scratch.chunk + query * scratch.partial_size + scratch.padded);
+  }
+  SumChunk<V>(task, chunk, keys, scratch);
+}
+
+// total = total merged with the later `chunk`: both rescaled to the higher maximum. Sum 0 is an empty one.
+template <typename V>
+void Merge(const float* chunk, int64_t padded, float* total) {
+  const float* stats = chunk + padded;
+  float* total_stats = total + padded;
+  if (stats[1] == 0) return;
+  if (total_stats[1] == 0) {
+    for (int64_t i = 0; i < padded + 16; i += 16) V::Load(chunk + i).Store(total + i);
+    return;
+  }
+  const V max = V::Max(V::All(total_stats[0]), V::All(stats[0]));
+  const V keep = Exp<V>(V::All(total_stats[0]) - max), add = Exp<V>(V::All(stats[0]) - max);
+  for (int64_t i = 0; i < padded; i += 16) {
+    V::Fma(V::Load(total + i), keep, V::Load(chunk + i) * add).Store(total + i);
+  }
+  total_stats[0] = max.First();
+  total_stats[1] = V::Fma(V::All(total_stats[1]), keep, V::All(stats[1]) * add).First();
+}
+
+// Adds the sink to the sum, divides, and writes output and logsumexp of one query.
+template <typename V>
+void Finish(const AttentionTask& task, int64_t query, int64_t padded, const float* total) {
+  const int64_t row = query / task.num_heads, head = query % task.num_heads;
+  V max = V::All(total[padded]), sum = V::All(total[padded + 1]), scale = V::All(1);
+  if (task.sinks != nullptr) {
+    const V sink = V::All(task.sinks[head]);
+    const V higher = V::Max(max, sink);
+    scale = Exp<V>(max - higher);
+    sum = V::Fma(sum, scale, Exp<V>(sink - higher));
+    max = higher;
+  }
+  const V factor = scale / sum;
+  float* out = task.out + row * task.out_stride + head * task.head_dim;
+  int64_t i = 0;
+  for (; i + 16 <= task.head_dim; i += 16) (V::Load(total + i) * factor).Store(out + i);
+  if (i < task.head_dim) (V::Load(total + i) * factor).StoreN(out + i, static_cast<int>(task.head_dim - i));
+  if (task.logsumexp != nullptr) {
+    const double log_sum = __builtin_log(static_cast<double>(sum.First()));
+    task.logsumexp[row * task.logsumexp_stride + head] = static_cast<float>(static_cast<double>(max.First()) + log_sum);
+  }
+}
+
+template <typename V>
+void Attend(const AttentionTask& task) {
+  const Scratch scratch(task);
+  const int64_t num_queries = int64_t{task.num_rows} * task.num_heads;
+  for (int64_t query = 0; query < num_queries; ++query) {
+    const int64_t row = query / task.num_heads, head = query % task.num_heads;
+    CopyRow<V>(task.q + row * task.q_stride + head * task.head_dim, task.head_dim, scratch.padded,
+               scratch.queries + query * scratch.padded);
+    V::Zero().Store(scratch.total + query * scratch.partial_size + scratch.padded);
+  }
+  for (int32_t chunk = task.chunk_begin; chunk < task.chunk_end; ++chunk) {
+    AttendChunk<V>(task, chunk, scratch);
+    if (task.partials != nullptr) {
+      float* partials = task.partials + chunk * num_queries * scratch.partial_size;
+      for (int64_t i = 0; i < num_queries * scratch.partial_size; i += 16) {
+        V::Load(scratch.chunk + i).Store(partials + i);
+      }
+      continue;
+    }
+    for (int64_t query = 0; query < num_queries; ++query) {
+      Merge<V>(scratch.chunk + query * scratch.partial_size, scratch.padded,
+               scratch.total + query * scratch.partial_size);
+    }
+  }
+  if (task.partials != nullptr) return;
+  for (int64_t query = 0; query < num_queries; ++query) {
+    Finish<V>(task, query, scratch.padded, scratch.total + query * scratch.partial_size);
+  }
+}
+
+template <typename V>
+void MergePartials(const AttentionTask& task) {
+  const Scratch scratch(task);
+  const int64_t num_queries = int64_t{task.num_rows} * task.num_heads;
+  for (int64_t query = 0; query < num_queries; ++query) {
+    V::Zero().Store(scratch.total + scratch.padded);
+    for (int32_t chunk = task.chunk_begin; chunk < task.chunk_end; ++chunk) {
+      Merge<V>(task.partials + (chunk * num_queries + query) * scratch.partial_size, scratch.padded, scratch.total);
+    }
+    Finish<V>(task, query, scratch.padded, scratch.total);
+  }
+}
+
+}  // namespace quire::attention

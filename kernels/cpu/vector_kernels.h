@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+
+// What passes between the portable part of the CPU ops (other than linear layers: gemm_kernels.h) and their
+// instruction-set units: plain data and pointers to functions, nothing that the linker could merge between units with
+// different flags. All pointers f32 unless said, row-major; nothing is checked here.
+namespace quire {
+
+// Keys of one softmax chunk, at absolute positions: part of the arithmetic (kernels/README.md), not a tuning value.
+inline constexpr int32_t kKeyChunk = 256;
+// Most (row, query head) pairs of one task.
+inline constexpr int32_t kMaxTaskQueries = 48;
+// Most query rows of one task.
+inline constexpr int32_t kMaxTaskRows = 16;
+
+// Attention of `num_rows` consecutive rows of one sequence with `num_heads` query heads that share one KV head. A query
+// is one (row, head) pair, index row * num_heads + head.
+struct AttentionTask {
+  const float* q = nullptr;  // first row, first head; [row * q_stride + head * head_dim + i]
+  int64_t q_stride = 0;
+  float* out = nullptr;  // the same shape
+  int64_t out_stride = 0;
+  float* logsumexp = nullptr;  // [row * logsumexp_stride + head], or null
+  int64_t logsumexp_stride = 0;
+  int32_t num_rows = 0;
+  int32_t num_heads = 0;
+  int32_t head_dim = 0;
+  int32_t first_position = 0;  // of row 0; row r is at first_position + r
+
+  const void* kv = nullptr;  // K row 0 of block 0 of this head; f16 or f32
+  bool kv_is_f16 = false;
+  int64_t block_stride = 0;  // elements from a block to the next
+  int32_t block_size = 0;
+  const int32_t* block_table = nullptr;
+  int32_t chunk_begin = 0;  // chunks [chunk_begin, chunk_end) of kKeyChunk keys are looked at
+  int32_t chunk_end = 0;
+
+  float scale = 0;
+  float softcap = 0;              // 0: off
+  int32_t window = 0;             // 0: off
+  const float* sinks = nullptr;   // [num_heads] or null
+  const float* slopes = nullptr;  // [num_heads] or null
+  float* scratch = nullptr;       // AttentionScratchFloats(head_dim), 64-byte aligned
+  // [chunk of all][query][PartialFloats(head_dim)]; not null: the chunks' results go there instead of to `out`.
+  float* partials = nullptr;
+};
+
+// head_dim rounded up to whole vectors.
+[[gnu::always_inline]] constexpr int64_t PaddedHeadDim(int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
+// One query's result of one chunk: sum of weights * V, then 16 floats with maximum and sum in the first two.
+[[gnu::always_inline]] constexpr int64_t PartialFloats(int64_t head_dim) { return PaddedHeadDim(head_dim) + 16; }
+// Queries, scores, tile of 16 keys or values, result of a chunk, result of all so far.
+[[gnu::always_inline]] constexpr int64_t AttentionScratchFloats(int64_t head_dim) {
+  return kMaxTaskQueries * (PaddedHeadDim(head_dim) + kKeyChunk + 2 * PartialFloats(head_dim)) +
+         16 * PaddedHeadDim(head_dim);
+}
+
+struct VectorKernels {
+  const char* name = nullptr;
+
+  // residual[n] += delta[n] unless delta is null; out[n] = residual / rms * weight.
+  void (*add_rms_norm)(float* residual, const float* delta, const float* weight, float epsilon, float* out,
+                       int64_t n) = nullptr;
+  // Rotates pairs (i, half + i) of one head by cos_sin[i], cos_sin[half + i].
+  void (*rotate)(const float* cos_sin, int64_t half, float* head) = nullptr;
+  // f16, saturating.
+  void (*store_f16)(const float* x, uint16_t* out, int64_t n) = nullptr;
+  // out[n] = silu(gate[n]) * up[n].
+  void (*silu_mul)(const float* gate, const float* up, float* out, int64_t n) = nullptr;
+  // Runs the task's chunks.
+  void (*attend)(const AttentionTask& task) = nullptr;
+  // Merges the task's partials in ascending order of chunks into `out`.
+  void (*merge_partials)(const AttentionTask& task) = nullptr;
+};
+
+// The scalar twin: the same bits, portable code.
+const VectorKernels& VectorKernelsScalar();
+// Need AVX2, FMA, F16C.
+const VectorKernels& VectorKernelsAvx2();
+// Needs AVX512F, BW, VL and DQ beside those.
+const VectorKernels& VectorKernelsAvx512();
+
+}  // namespace quire

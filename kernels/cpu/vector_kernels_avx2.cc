@@ -1,0 +1,22 @@
+#include "kernels/cpu/attention_impl.h"
+#include "kernels/cpu/elementwise_impl.h"
+#include "kernels/cpu/vec16_avx2.h"
+#include "kernels/cpu/vector_kernels.h"
+
+namespace quire {
+
+const VectorKernels& VectorKernelsAvx2() {
+  using V = avx2::Vec16;
+  static constexpr VectorKernels kKernels = {
+      .name = V::kName,
+      .add_rms_norm = elementwise::AddRmsNorm<V>,
+      .rotate = elementwise::Rotate<V>,
+      .store_f16 = elementwise::StoreF16<V>,
+      .silu_mul = elementwise::SiluMul<V>,
+      .attend = attention::Attend<V>,
+      .merge_partials = attention::MergePartials<V>,
+  };
+  return kKernels;
+}
+
+}  // namespace quire
