@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/strings/str_format.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/reference/reference_backend.h"
 
@@ -64,6 +65,17 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& opt
   }
   const int num_threads = options.num_threads == 0 ? UsableCores() : options.num_threads;
   if (options.kind == DeviceKind::kReference) return CreateReferenceBackend(num_threads);
+  if (options.kind == DeviceKind::kCpu) {
+    const std::vector<CpuIsa> available = AvailableCpuIsas();
+    const CpuIsa isa = options.cpu_isa == CpuIsa::kAuto ? available.back() : options.cpu_isa;
+    if (std::find(available.begin(), available.end(), isa) == available.end()) {
+      return absl::UnavailableError(absl::StrFormat("cpu_isa %s is not available on this machine", Name(isa)));
+    }
+    if (isa == CpuIsa::kScalar && options.cpu_isa == CpuIsa::kAuto) {
+      return absl::UnavailableError("the cpu device needs AVX2, FMA and F16C; use the reference device");
+    }
+    return CreateCpuBackend(isa, num_threads);
+  }
   return absl::UnimplementedError(absl::StrFormat("device %s is not compiled in", Name(options.kind)));
 }
 

@@ -171,7 +171,8 @@ TEST(SamplingTest, SoftmaxOracle) {
   const auto path = testing::RefPath("numeric/softmax.json");
   if (!path) GTEST_SKIP() << "no numeric/softmax.json";
   Fixture fixture;
-  for (const auto& c : testing::ReadJson(*path)["cases"]) {
+  const nlohmann::json cases = testing::ReadJson(*path)["cases"];
+  for (const auto& c : cases) {
     SCOPED_TRACE(c["name"].get<std::string>());
     std::vector<float> logits;
     for (const auto& value : c["input"]) {
