@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/cord.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "google/rpc/error_details.pb.h"
@@ -19,7 +19,8 @@ namespace {
 constexpr char kDetailsTrailer[] = "grpc-status-details-bin";
 constexpr int kMaxMessageBytes = 64 << 20;  // as the server's limit
 
-std::string DecodeDetails(const std::string& bytes) {
+// What `bytes`, a serialized google.rpc.Status, adds to the message.
+std::string DecodeDetails(const std::string& bytes, const std::string& message) {
   google::rpc::Status status;
   if (!status.ParseFromString(bytes)) return "";
   std::string text;
@@ -29,7 +30,11 @@ std::string DecodeDetails(const std::string& bytes) {
     google::rpc::ErrorInfo info;
     if (detail.UnpackTo(&bad_request)) {
       for (const auto& violation : bad_request.field_violations()) {
-        absl::StrAppend(&text, violation.field(), ": ", violation.description(), "\n");
+        const std::string& what = violation.description();
+        // Servers differ in whether the description repeats the field, and the message the description.
+        const std::string line =
+            absl::StartsWith(what, violation.field()) ? what : absl::StrCat(violation.field(), ": ", what);
+        if (!absl::StrContains(message, line)) absl::StrAppend(&text, line, "\n");
       }
     } else if (detail.UnpackTo(&retry)) {
       const double seconds = retry.retry_delay().seconds() + retry.retry_delay().nanos() * 1e-9;
@@ -47,11 +52,13 @@ std::string DecodeDetails(const std::string& bytes) {
 absl::Status ToStatus(const grpc::Status& status, const grpc::ClientContext& context) {
   if (status.ok()) return absl::OkStatus();
   absl::Status result(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
-  std::string details = DecodeDetails(status.error_details());
+  std::string details = DecodeDetails(status.error_details(), status.error_message());
   if (details.empty()) {
     const auto& trailers = context.GetServerTrailingMetadata();
     const auto trailer = trailers.find(kDetailsTrailer);
-    if (trailer != trailers.end()) details = DecodeDetails({trailer->second.data(), trailer->second.size()});
+    if (trailer != trailers.end()) {
+      details = DecodeDetails({trailer->second.data(), trailer->second.size()}, status.error_message());
+    }
   }
   if (!details.empty()) SetDetails(result, details);
   return result;

@@ -176,7 +176,7 @@ TEST_F(CommandTest, AFailureShowsStatusMessageAndDetails) {
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_EQ(result.out, "");
   EXPECT_EQ(result.err,
-            "quire: INVALID_ARGUMENT: bad field\n"
+            "quire: INVALID_ARGUMENT: n: is 65; allowed [1, 64]\n"
             "  sampling.top_p: is 2; allowed (0, 1]\n"
             "  retry after 1.5 s\n");
 }

@@ -147,13 +147,16 @@ class FakeGeneration : public v1::Generation::Service {
     google::rpc::BadRequest::FieldViolation* violation = bad_request.add_field_violations();
     violation->set_field("sampling.top_p");
     violation->set_description("is 2; allowed (0, 1]");
+    violation = bad_request.add_field_violations();  // repeats the field, and the message repeats it
+    violation->set_field("n");
+    violation->set_description("n: is 65; allowed [1, 64]");
     google::rpc::RetryInfo retry;
     retry.mutable_retry_delay()->set_seconds(1);
     retry.mutable_retry_delay()->set_nanos(500000000);
     google::rpc::Status status;
     status.add_details()->PackFrom(bad_request);
     status.add_details()->PackFrom(retry);
-    return {grpc::StatusCode::INVALID_ARGUMENT, "bad field", status.SerializeAsString()};
+    return {grpc::StatusCode::INVALID_ARGUMENT, "n: is 65; allowed [1, 64]", status.SerializeAsString()};
   }
 
   static int MaxTokens(const v1::GenerateRequest& request) {
