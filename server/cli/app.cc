@@ -36,7 +36,10 @@ const auto kPositive = CLI::PositiveNumber;
 void AddGenerate(CLI::App& app, GenerateOptions& options, Command& command) {
   CLI::App* sub = app.add_subcommand("generate", "Generate text from a prompt and stream it");
   CLI::Option* prompt = sub->add_option("prompt", options.prompt, "Prompt text; - reads standard input");
-  sub->add_option("--ids", options.ids, "Prompt as token ids, 1,2,3")->delimiter(',')->excludes(prompt);
+  sub->add_option("--ids", options.ids, "Prompt as token ids, 1,2,3")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->excludes(prompt);
   sub->add_option("--model", options.model, "A served model name; the only one if unset");
   sub->add_option("--request-id", options.request_id, "Names the request in logs, abort and errors");
   sub->add_option("-n", options.n, "Sequences");
@@ -48,7 +51,8 @@ void AddGenerate(CLI::App& app, GenerateOptions& options, Command& command) {
   sub->add_option("--seed", options.seed, "Makes the answer repeatable; a fresh one if unset");
   sub->add_option("--stop", options.stop, "Text that ends a sequence; may be repeated")->allow_extra_args(false);
   sub->add_option("--stop-token-id", options.stop_token_ids, "Token that ends a sequence; may be repeated")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
   sub->add_flag("--include-stop", options.include_stop, "Keep the stop text in the output");
   sub->add_option("--min-tokens", options.min_tokens, "No stop of any kind before");
   sub->add_flag("--ignore-eos", options.ignore_eos, "The model's end token does not end a sequence");
@@ -70,6 +74,7 @@ void AddBench(CLI::App& app, BenchOptions& options, Command& command) {
   CLI::App* sub = app.add_subcommand("bench", "Measure the server in a closed loop");
   sub->add_option("--concurrency", options.concurrency, "Requests kept running; several are measured in turn: 1,8,32")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
   sub->add_option("--num-requests", options.num_requests, "Requests of each measurement")

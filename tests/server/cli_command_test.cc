@@ -24,8 +24,7 @@ using ::testing::HasSubstr;
 class CommandTest : public ::testing::Test {
  protected:
   RunResult Run(std::vector<std::string> args, const std::string& input = "") {
-    args.push_back("--server");
-    args.push_back(server_.address());
+    args.insert(args.begin(), {"--server", server_.address()});
     return RunCli(args, input);
   }
   FakeGeneration& service() { return server_.service; }
@@ -133,6 +132,15 @@ TEST_F(CommandTest, GenerateLeavesTheRestToTheServer) {
   EXPECT_FALSE(request.output().has_logprobs());
   EXPECT_FALSE(request.has_add_special_tokens());
   EXPECT_FALSE(request.has_priority());
+}
+
+TEST_F(CommandTest, APromptMayFollowListsAndBeNamedLikeASubcommand) {
+  ASSERT_EQ(Run({"generate", "--stop", "x", "--stop-token-id", "5,6", "stats"}).exit_code, 0);
+  const v1::GenerateRequest request = service().last_request();
+  EXPECT_EQ(request.text(), "stats");
+  EXPECT_THAT(request.stopping().stop_token_ids(), ElementsAre(5, 6));
+  ASSERT_EQ(Run({"generate", "--", "--json"}).exit_code, 0);
+  EXPECT_EQ(service().last_request().text(), "--json");
 }
 
 TEST_F(CommandTest, GenerateReadsStandardInput) {
