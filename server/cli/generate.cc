@@ -106,11 +106,11 @@ class Printer {
 }  // namespace
 
 int RunGenerate(const GenerateOptions& options, Session& session) {
-  std::string prompt = options.prompt.value_or("");
-  if (prompt == "-" && options.ids.empty()) prompt = ReadAll(session.in);
+  const absl::StatusOr<std::string> prompt = TextArgument(options.prompt.value_or(""), session);
+  if (!prompt.ok()) return ReportError(session, prompt.status().message(), kExitUsage);
   const std::unique_ptr<Client> client = ConnectOrReport(session);
   if (client == nullptr) return kExitNoConnection;
-  const v1::GenerateRequest request = MakeRequest(options, prompt);
+  const v1::GenerateRequest request = MakeRequest(options, *prompt);
   Printer printer(options, session.out);
   absl::Status status;
   if (options.no_stream) {

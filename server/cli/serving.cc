@@ -33,8 +33,10 @@ int RunModels(const ModelsOptions& options, Session& session) {
 }
 
 int RunTokenize(const TokenizeOptions& options, Session& session) {
+  const absl::StatusOr<std::string> text = TextArgument(options.text, session);
+  if (!text.ok()) return ReportError(session, text.status().message(), kExitUsage);
   v1::TokenizeRequest request;
-  request.set_text(options.text == "-" ? ReadAll(session.in) : options.text);
+  request.set_text(*text);
   request.set_add_special_tokens(!options.no_special_tokens);
   const std::unique_ptr<Client> client = ConnectOrReport(session);
   if (client == nullptr) return kExitNoConnection;

@@ -5,7 +5,9 @@
 #include <ostream>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "model/tokenizer/utf8.h"
 
 namespace quire::cli {
 namespace {
@@ -38,8 +40,12 @@ std::string Details(const absl::Status& status) {
   return payload.has_value() ? std::string(*payload) : std::string();
 }
 
-std::string ReadAll(std::istream& in) {
-  return std::string(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+absl::StatusOr<std::string> TextArgument(const std::string& argument, Session& session) {
+  std::string text = argument;
+  if (argument == "-") text.assign(std::istreambuf_iterator<char>(session.in), std::istreambuf_iterator<char>());
+  const size_t valid = utf8::ValidPrefix(text);
+  if (valid == text.size()) return text;
+  return absl::InvalidArgumentError(absl::StrCat("the text is not valid UTF-8: byte ", valid, " of ", text.size()));
 }
 
 }  // namespace quire::cli

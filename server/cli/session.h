@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
@@ -42,7 +43,8 @@ int ReportError(Session& session, absl::string_view message, ExitCode code);
 void SetDetails(absl::Status& status, const std::string& details);
 std::string Details(const absl::Status& status);
 
-// All of `in`.
-std::string ReadAll(std::istream& in);
+// The text that an argument means: "-" is all of session.in. kInvalidArgument naming the first bad byte unless it is
+// UTF-8, which a wire string must be.
+absl::StatusOr<std::string> TextArgument(const std::string& argument, Session& session);
 
 }  // namespace quire::cli

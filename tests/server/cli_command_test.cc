@@ -148,6 +148,15 @@ TEST_F(CommandTest, GenerateReadsStandardInput) {
   EXPECT_EQ(service().last_request().text(), "two\nlines\n");
 }
 
+TEST_F(CommandTest, TextThatIsNotUtf8IsRefusedBeforeItIsSent) {
+  for (const char* command : {"generate", "tokenize"}) {
+    const RunResult result = Run({command, "-"}, "ab\xff");
+    EXPECT_EQ(result.exit_code, 64);
+    EXPECT_EQ(result.err, "quire: the text is not valid UTF-8: byte 2 of 3\n");
+  }
+  EXPECT_TRUE(service().requests().empty());
+}
+
 TEST_F(CommandTest, GenerateJsonEndsWithUsageAndTimings) {
   const RunResult result = Run({"generate", "x", "--json", "--max-tokens", "2", "--logprobs", "1"});
   EXPECT_EQ(result.exit_code, 0);
