@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -68,13 +69,14 @@ void SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
   if (timeout != absl::InfiniteDuration()) context->set_deadline(absl::ToChronoTime(absl::Now() + timeout));
 }
 
-class GenerateCall : public Call,
-                     public grpc::ClientReadReactor<v1::GenerateResponse>,
-                     public std::enable_shared_from_this<GenerateCall> {
+// A streaming call as a chain of operations on a completion queue. Step comes once for each, from the one thread that
+// polls the queue. (gRPC 1.51's callback API is not used: its threads outlive their queue now and then, which aborts.)
+class GenerateCall : public Call, public std::enable_shared_from_this<GenerateCall> {
  public:
-  GenerateCall(v1::Generation::Stub* stub, const v1::GenerateRequest& request, absl::Duration timeout,
-               Client::OnMessage on_message, Client::OnDone on_done)
+  GenerateCall(v1::Generation::Stub* stub, grpc::CompletionQueue* queue, const v1::GenerateRequest& request,
+               absl::Duration timeout, Client::OnMessage on_message, Client::OnDone on_done)
       : stub_(stub),
+        queue_(queue),
         request_(request),
         timeout_(timeout),
         on_message_(std::move(on_message)),
@@ -83,33 +85,43 @@ class GenerateCall : public Call,
   void Start() override {
     self_ = shared_from_this();
     SetDeadline(timeout_, &context_);
-    stub_->async()->GenerateStream(&context_, &request_, this);
-    StartRead(&response_);
-    StartCall();
+    reader_ = stub_->PrepareAsyncGenerateStream(&context_, request_, queue_);
+    reader_->StartCall(this);
   }
 
   void Cancel() override { context_.TryCancel(); }
 
-  void OnReadDone(bool ok) override {
-    if (!ok) return;  // OnDone follows
-    on_message_(response_);
-    StartRead(&response_);
-  }
-
-  void OnDone(const grpc::Status& status) override {
-    const std::shared_ptr<GenerateCall> keep_alive = std::move(self_);
-    on_done_(ToStatus(status, context_));
+  // The operation in flight has ended; `ok` is false if a read found the end of the stream.
+  void Step(bool ok) {
+    if (state_ == State::kFinishing) {
+      const std::shared_ptr<GenerateCall> keep_alive = std::move(self_);
+      on_done_(ToStatus(status_, context_));
+      return;
+    }
+    if (state_ == State::kReading && ok) on_message_(response_);
+    state_ = ok ? State::kReading : State::kFinishing;
+    if (ok) {
+      reader_->Read(&response_, this);
+    } else {
+      reader_->Finish(&status_, this);
+    }
   }
 
  private:
+  enum class State { kStarting, kReading, kFinishing };
+
   v1::Generation::Stub* const stub_;
+  grpc::CompletionQueue* const queue_;
   grpc::ClientContext context_;
   const v1::GenerateRequest request_;
   const absl::Duration timeout_;
-  v1::GenerateResponse response_;
   const Client::OnMessage on_message_;
   const Client::OnDone on_done_;
-  std::shared_ptr<GenerateCall> self_;  // from Start to OnDone
+  State state_ = State::kStarting;
+  v1::GenerateResponse response_;
+  grpc::Status status_;
+  std::unique_ptr<grpc::ClientAsyncReader<v1::GenerateResponse>> reader_;
+  std::shared_ptr<GenerateCall> self_;  // from Start to the end
 };
 
 class GrpcClient : public Client {
@@ -117,10 +129,16 @@ class GrpcClient : public Client {
   GrpcClient(std::shared_ptr<grpc::Channel> channel, absl::Duration rpc_timeout)
       : rpc_timeout_(rpc_timeout),
         generation_(v1::Generation::NewStub(channel)),
-        health_(grpc::health::v1::Health::NewStub(channel)) {}
+        health_(grpc::health::v1::Health::NewStub(channel)),
+        poller_([this] { Poll(); }) {}
+
+  ~GrpcClient() override {
+    queue_.Shutdown();
+    poller_.join();
+  }
 
   std::shared_ptr<Call> NewGenerate(const v1::GenerateRequest& request, OnMessage on_message, OnDone on_done) override {
-    return std::make_shared<GenerateCall>(generation_.get(), request, rpc_timeout_, std::move(on_message),
+    return std::make_shared<GenerateCall>(generation_.get(), &queue_, request, rpc_timeout_, std::move(on_message),
                                           std::move(on_done));
   }
 
@@ -154,6 +172,12 @@ class GrpcClient : public Client {
   }
 
  private:
+  void Poll() {
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue_.Next(&tag, &ok)) static_cast<GenerateCall*>(tag)->Step(ok);
+  }
+
   template <typename Response, typename Stub, typename Request>
   absl::StatusOr<Response> Unary(Stub* stub,
                                  grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
@@ -169,6 +193,8 @@ class GrpcClient : public Client {
   const absl::Duration rpc_timeout_;
   const std::unique_ptr<v1::Generation::Stub> generation_;
   const std::unique_ptr<grpc::health::v1::Health::Stub> health_;
+  grpc::CompletionQueue queue_;  // of the streaming calls
+  std::thread poller_;           // last: it uses the others
 };
 
 // Why the channel does not connect, from a call that fails with it; gRPC tells it nowhere else.

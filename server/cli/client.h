@@ -39,8 +39,8 @@ class Client {
 
   virtual ~Client() = default;
 
-  // on_message and on_done come from threads of gRPC, one at a time a call; on_done is the last and comes exactly once.
-  // They must not block on other calls of this client.
+  // on_message and on_done come from one thread of the client, never at the same time; on_done is the last of its call
+  // and comes exactly once. They must not block on other calls. The client must outlive its started calls.
   using OnMessage = std::function<void(const v1::GenerateResponse&)>;
   using OnDone = std::function<void(const absl::Status&)>;
   virtual std::shared_ptr<Call> NewGenerate(const v1::GenerateRequest& request, OnMessage on_message,
