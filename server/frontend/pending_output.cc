@@ -30,11 +30,12 @@ void MoveFront(std::vector<T>* from, size_t count, std::vector<T>* to) {
   from->erase(from->begin(), from->begin() + count);
 }
 
-// How many positions fit into *room, at least one if `must_take`. Takes their bytes off *room.
-size_t CountFitting(const std::vector<PositionLogprobs>& positions, bool must_take, int64_t* room) {
+// How many positions, each with `extra` bytes beside it, fit into *room; at least one if `must_take`. Takes their bytes
+// off *room.
+size_t CountFitting(const std::vector<PositionLogprobs>& positions, int64_t extra, bool must_take, int64_t* room) {
   size_t count = 0;
   for (; count < positions.size(); ++count) {
-    const int64_t bytes = Bytes(positions[count]);
+    const int64_t bytes = Bytes(positions[count]) + extra;
     if (bytes > *room && !(must_take && count == 0)) break;
     *room -= bytes;
   }
@@ -62,7 +63,7 @@ bool MovePart(SequenceDelta* from, bool must_take, int64_t room, SequenceDelta* 
   const bool both = !from->token_ids.empty() && !from->logprobs.empty();
   QUIRE_CHECK(!both || from->token_ids.size() == from->logprobs.size());
   if (!from->logprobs.empty()) {
-    const size_t count = CountFitting(from->logprobs, must_take, &room);
+    const size_t count = CountFitting(from->logprobs, both ? kTokenBytes : 0, must_take, &room);
     MoveFront(&from->logprobs, count, &to->logprobs);
     if (both) MoveFront(&from->token_ids, count, &to->token_ids);
   } else {
@@ -122,7 +123,7 @@ OutputDelta PendingOutput::Take(int64_t max_bytes) {
     part.prompt = PromptInfo{merged_.prompt->prompt_tokens, merged_.prompt->seed, {}};
     std::vector<PositionLogprobs>& positions = merged_.prompt->logprobs;
     const int64_t before = room;
-    MoveFront(&positions, CountFitting(positions, /*must_take=*/true, &room), &part.prompt->logprobs);
+    MoveFront(&positions, CountFitting(positions, /*extra=*/0, /*must_take=*/true, &room), &part.prompt->logprobs);
     prompt_bytes_ -= before - room;
     if (positions.empty()) merged_.prompt.reset();
   }

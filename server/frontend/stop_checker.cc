@@ -5,12 +5,21 @@
 #include "kernels/base/check.h"
 
 namespace quire {
+namespace {
+
+int32_t TailBytesOf(const std::string& text) {
+  size_t first = 1;
+  while (first < text.size() && (static_cast<unsigned char>(text[first]) & 0xC0) == 0x80) ++first;
+  return static_cast<int32_t>(text.size() - first);
+}
+
+}  // namespace
 
 StopStrings::StopStrings(absl::Span<const std::string> stops) {
   patterns_.reserve(stops.size());
   for (const std::string& text : stops) {
     QUIRE_CHECK(!text.empty());
-    patterns_.push_back({text, std::vector<int32_t>(text.size() + 1, 0)});
+    patterns_.push_back({text, TailBytesOf(text), std::vector<int32_t>(text.size() + 1, 0)});
     std::vector<int32_t>& failure = patterns_.back().failure;
     for (size_t i = 1; i < text.size(); ++i) failure[i + 1] = Advance(size() - 1, failure[i], text[i]);
   }
@@ -45,9 +54,9 @@ int32_t StopChecker::Push(std::string_view piece, std::string* out) {
   held_.append(piece);
   int32_t keep = 0;
   for (int32_t s = 0; s < stops_->size(); ++s) {
-    // A whole match that does not count may still overlap the beginning of one that will.
+    // A whole match here is one that does not count; it may overlap the beginning of one that will.
     const bool whole = states_[s] == static_cast<int32_t>(stops_->text(s).size());
-    keep = std::max(keep, whole ? stops_->Border(s) : states_[s]);
+    keep = std::max(keep, whole ? stops_->TailBytes(s) : states_[s]);
   }
   out->append(held_, 0, held_.size() - keep);
   held_.erase(0, held_.size() - keep);

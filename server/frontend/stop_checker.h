@@ -20,12 +20,13 @@ class StopStrings {
 
   // The state of pattern `index` (bytes matched) after one more byte; `state` may be the whole pattern.
   int32_t Advance(int32_t index, int32_t state, char byte) const;
-  // Length of the longest proper prefix of pattern `index` that is also a suffix of it.
-  int32_t Border(int32_t index) const { return patterns_[index].failure.back(); }
+  // Bytes of pattern `index` behind its first character.
+  int32_t TailBytes(int32_t index) const { return patterns_[index].tail_bytes; }
 
  private:
   struct Pattern {
     std::string text;
+    int32_t tail_bytes;
     std::vector<int32_t> failure;  // [size + 1]: longest proper border of each prefix
   };
   std::vector<Pattern> patterns_;
@@ -34,7 +35,8 @@ class StopStrings {
 // Looks for stop strings in the text of one sequence as it comes, token by token. The stop that completes first wins,
 // whichever began first; of several that complete at the same character, the first of the list. So the result does not
 // depend on how the text is cut into tokens. Holds back the shortest tail that may still become a stop, always a proper
-// prefix of one. Not thread-safe.
+// prefix of one; behind a match that does not count, what of it follows its first character, so that no chunk is a stop
+// as such. Not thread-safe.
 class StopChecker {
  public:
   // `stops` must outlive the checker. A match counts only if it completes behind the first `min_tokens` tokens; it may

@@ -1,0 +1,187 @@
+#include "server/frontend/validator.h"
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "server/frontend/errors.h"
+
+namespace quire {
+namespace {
+
+RequestLimits Limits() {
+  RequestLimits limits;
+  limits.served_model_names = {"m", "alias"};
+  limits.vocab_size = 100;
+  limits.max_model_len = 32;
+  limits.max_logprobs = 20;
+  return limits;
+}
+
+GenerateRequest Request() {
+  GenerateRequest request;
+  request.prompt = std::string("hello");
+  return request;
+}
+
+struct BadCase {
+  std::string field;
+  std::string value_in_message, limit_in_message;
+  std::function<void(GenerateRequest&)> spoil;
+};
+
+TEST(ValidatorTest, RefusesEveryFieldOutOfRangeNamingFieldValueAndLimit) {
+  const float nan = std::nanf(""), inf = std::numeric_limits<float>::infinity();
+  const std::vector<BadCase> cases = {
+      {"request_id", "257", "256", [](auto& r) { r.request_id = std::string(257, 'x'); }},
+      {"request_id", "", "UTF-8", [](auto& r) { r.request_id = "\xFF"; }},
+      {"cache.salt", "257", "256", [](auto& r) { r.cache_salt = std::string(257, 'x'); }},
+      {"priority", "1001", "1000", [](auto& r) { r.priority = 1001; }},
+      {"priority", "-1001", "-1000", [](auto& r) { r.priority = -1001; }},
+      {"sampling.temperature", "-0.5", "0", [](auto& r) { r.temperature = -0.5f; }},
+      {"sampling.temperature", "nan", "0", [=](auto& r) { r.temperature = nan; }},
+      {"sampling.temperature", "inf", "finite", [=](auto& r) { r.temperature = inf; }},
+      {"sampling.min_p", "1.5", "[0, 1]", [](auto& r) { r.min_p = 1.5f; }},
+      {"sampling.min_p", "nan", "[0, 1]", [=](auto& r) { r.min_p = nan; }},
+      {"sampling.min_p", "-1", "[0, 1]", [](auto& r) { r.min_p = -1.0f; }},
+      {"sampling.top_p", "0", "(0, 1]", [](auto& r) { r.top_p = 0.0f; }},
+      {"sampling.top_p", "1.25", "(0, 1]", [](auto& r) { r.top_p = 1.25f; }},
+      {"sampling.top_p", "nan", "(0, 1]", [=](auto& r) { r.top_p = nan; }},
+      {"sampling.top_k", "-1", "0", [](auto& r) { r.top_k = -1; }},
+      {"sampling.n", "0", "[1, 64]", [](auto& r) { r.n = 0; }},
+      {"sampling.n", "5000000", "[1, 64]", [](auto& r) { r.n = 5000000; }},
+      {"stopping.max_tokens", "0", "31", [](auto& r) { r.max_tokens = 0; }},
+      {"stopping.max_tokens", "2147483647", "31", [](auto& r) { r.max_tokens = 2147483647; }},
+      {"stopping.min_tokens", "5", "4", [](auto& r) { r.max_tokens = 4, r.min_tokens = 5; }},
+      {"stopping.min_tokens", "-1", "0", [](auto& r) { r.min_tokens = -1; }},
+      {"stopping.min_tokens", "32", "31", [](auto& r) { r.min_tokens = 32; }},
+      {"stopping.stop", "17", "16", [](auto& r) { r.stop.assign(17, "x"); }},
+      {"stopping.stop[1]", "empty", "1024",
+       [](auto& r) {
+         r.stop = {"x", ""};
+       }},
+      {"stopping.stop[0]", "1025", "1024", [](auto& r) { r.stop = {std::string(1025, 'x')}; }},
+      {"stopping.stop[0]", "", "UTF-8", [](auto& r) { r.stop = {"\xC3"}; }},
+      {"stopping.stop_token_ids", "65", "64", [](auto& r) { r.stop_token_ids.assign(65, 1); }},
+      {"stopping.stop_token_ids[1]", "100", "99",
+       [](auto& r) {
+         r.stop_token_ids = {1, 100};
+       }},
+      {"stopping.stop_token_ids[0]", "2147483647", "99", [](auto& r) { r.stop_token_ids = {2147483647}; }},
+      {"output.logprobs", "21", "20", [](auto& r) { r.logprobs = 21; }},
+      {"output.logprobs", "-1", "0", [](auto& r) { r.logprobs = -1; }},
+      {"output.prompt_logprobs", "21", "20", [](auto& r) { r.prompt_logprobs = 21; }},
+      {"output.prompt_logprobs", "-2", "0", [](auto& r) { r.prompt_logprobs = -2; }},
+      {"prompt", "missing", "text", [](auto& r) { r.prompt = std::monostate(); }},
+      {"prompt", "0", "1", [](auto& r) { r.prompt = std::vector<int64_t>(); }},
+      {"prompt", "32", "32", [](auto& r) { r.prompt = std::vector<int64_t>(32, 1); }},
+      {"token_ids.ids[2]", "100", "99",
+       [](auto& r) {
+         r.prompt = std::vector<int64_t>{1, 2, 100};
+       }},
+      {"token_ids.ids[0]", "-1", "0", [](auto& r) { r.prompt = std::vector<int64_t>{-1}; }},
+      {"text", "", "UTF-8", [](auto& r) { r.prompt = std::string("\xED\xA0\x80"); }},
+      {"stopping.max_tokens", "30", "leaves 29",
+       [](auto& r) {
+         r.prompt = std::vector<int64_t>{1, 2, 3};
+         r.max_tokens = 30;
+       }},
+  };
+  const Validator validator(Limits());
+  for (const BadCase& c : cases) {
+    GenerateRequest request = Request();
+    c.spoil(request);
+    const absl::Status status = validator.Validate(request).status();
+    SCOPED_TRACE(c.field + ": " + std::string(status.message()));
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(FieldOf(status), c.field);
+    const std::string message(status.message());
+    EXPECT_EQ(message.rfind(c.field + ":", 0), 0u);
+    EXPECT_NE(message.find(c.value_in_message), std::string::npos);
+    EXPECT_NE(message.find(c.limit_in_message), std::string::npos);
+  }
+}
+
+TEST(ValidatorTest, TakesNeutralAndExtremeValues) {
+  GenerateRequest request = Request();
+  request.temperature = 0.0f;
+  request.top_p = 1.0f;
+  request.min_p = 0.0f;
+  request.top_k = 9999999;
+  request.n = 64;
+  request.seed = std::numeric_limits<int64_t>::min();
+  request.max_tokens = 31;
+  request.min_tokens = 31;
+  request.stop.assign(16, std::string(1024, 's'));
+  request.stop_token_ids.assign(64, 99);
+  request.logprobs = 20;
+  request.prompt_logprobs = 0;
+  request.priority = -1000;
+  request.request_id = std::string(256, 'i');
+  request.model = "alias";
+  const auto validated = Validator(Limits()).Validate(request);
+  ASSERT_TRUE(validated.ok()) << validated.status();
+  EXPECT_EQ(validated->params.top_k, 100);  // the vocabulary
+  EXPECT_EQ(validated->params.seed, uint64_t{1} << 63);
+  EXPECT_EQ(validated->params.stop_token_ids.size(), 64u);
+}
+
+TEST(ValidatorTest, UnknownModelIsNotFound) {
+  GenerateRequest request = Request();
+  request.model = "other";
+  const absl::Status status = Validator(Limits()).Validate(request).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_NE(status.message().find("m, alias"), absl::string_view::npos);
+}
+
+TEST(ValidatorTest, RequestBeatsModelDefaultsBeatBuiltInOnes) {
+  RequestLimits limits = Limits();
+  EXPECT_EQ(Validator(limits).Validate(Request())->params.temperature, 1.0f);
+  limits.default_temperature = 0.25f;
+  limits.default_top_p = 0.5f;
+  limits.default_top_k = 7;
+  limits.default_min_p = 0.125f;
+  const SamplingParams defaults = Validator(limits).Validate(Request())->params;
+  EXPECT_EQ(defaults.temperature, 0.25f);
+  EXPECT_EQ(defaults.top_p, 0.5f);
+  EXPECT_EQ(defaults.top_k, 7);
+  EXPECT_EQ(defaults.min_p, 0.125f);
+  GenerateRequest request = Request();
+  request.temperature = 1.5f;
+  request.top_k = 0;
+  const SamplingParams own = Validator(limits).Validate(request)->params;
+  EXPECT_EQ(own.temperature, 1.5f);
+  EXPECT_EQ(own.top_k, 0);
+  EXPECT_EQ(own.top_p, 0.5f);
+}
+
+TEST(ValidatorTest, WholeVocabularyOnlyWhereAllowed) {
+  RequestLimits limits = Limits();
+  limits.max_logprobs = -1;
+  GenerateRequest request = Request();
+  request.logprobs = -1;
+  request.prompt_logprobs = 100;
+  EXPECT_TRUE(Validator(limits).Validate(request).ok());
+  request.prompt_logprobs = 101;
+  EXPECT_FALSE(Validator(limits).Validate(request).ok());
+}
+
+TEST(ValidatorTest, FitPromptSaysBothLengthsAndFillsMaxTokens) {
+  const Validator validator(Limits());
+  SamplingParams params;
+  const std::vector<int32_t> ids(10, 1), too_many(40, 1), outside = {1, 100};
+  ASSERT_TRUE(validator.FitPrompt(ids, /*has_max_tokens=*/false, &params).ok());
+  EXPECT_EQ(params.max_tokens, 22);
+  const std::string message(validator.FitPrompt(too_many, false, &params).message());
+  EXPECT_NE(message.find("40"), std::string::npos);
+  EXPECT_NE(message.find("32"), std::string::npos);
+  EXPECT_FALSE(validator.FitPrompt(outside, false, &params).ok());
+  params.min_tokens = 23;
+  EXPECT_EQ(FieldOf(validator.FitPrompt(ids, false, &params)), "stopping.min_tokens");
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "model/tokenizer/tokenizer.h"
+#include "model/tokenizer/utf8.h"
+
+namespace quire::testing {
+
+// A tokenizer whose tokens are single bytes, with extra pieces and special tokens behind them. Encoding never merges.
+class FakeTokenizer final : public Tokenizer {
+ public:
+  static constexpr int32_t kBos = 256, kEos = 257, kFirstPiece = 258;
+
+  // `pieces` get the ids from kFirstPiece on.
+  explicit FakeTokenizer(std::vector<std::string> pieces = {}) : pieces_(std::move(pieces)) {
+    for (int i = 0; i < 256; ++i) bytes_.push_back(std::string(1, static_cast<char>(i)));
+  }
+
+  // Called at the start of each Encode, on the thread that encodes.
+  std::function<void(std::string_view)> on_encode;
+
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special_tokens) const override {
+    if (on_encode) on_encode(text);
+    if (!utf8::IsValid(text)) return absl::InvalidArgumentError("not valid UTF-8");
+    std::vector<int32_t> ids;
+    if (add_special_tokens) ids.push_back(kBos);
+    for (char c : text) ids.push_back(static_cast<unsigned char>(c));
+    return ids;
+  }
+  std::string Decode(absl::Span<const int32_t> ids, bool skip_special_tokens) const override {
+    std::string bytes, text;
+    for (int32_t id : ids) {
+      if (!(skip_special_tokens && IsSpecial(id))) bytes += TokenBytes(id);
+    }
+    utf8::AppendLossy(bytes, &text);
+    return text;
+  }
+  int32_t vocab_size() const override { return kFirstPiece + static_cast<int32_t>(pieces_.size()); }
+  std::string_view TokenBytes(int32_t id) const override {
+    if (id >= 0 && id < 256) return bytes_[id];
+    if (id == kBos) return "<bos>";
+    if (id == kEos) return "<eos>";
+    if (id >= kFirstPiece && id < vocab_size()) return pieces_[id - kFirstPiece];
+    return "";
+  }
+  bool IsSpecial(int32_t id) const override { return id == kBos || id == kEos; }
+  int32_t TokenId(std::string_view spelling) const override {
+    for (int32_t id = 0; id < vocab_size(); ++id) {
+      if (TokenBytes(id) == spelling) return id;
+    }
+    return -1;
+  }
+  bool adds_bos() const override { return true; }
+
+ private:
+  std::vector<std::string> bytes_, pieces_;
+};
+
+}  // namespace quire::testing
