@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <tuple>
 #include <vector>
 
 #include "model/tokenizer/utf8.h"
@@ -72,10 +73,10 @@ void SortMarks(std::u32string* text) {
     }
     size_t end = i + 1;
     while (end < text->size() && CombiningClass((*text)[end]) != 0) ++end;
-    if (end - i > 1) {
-      std::stable_sort(text->begin() + i, text->begin() + end,
-                       [](char32_t a, char32_t b) { return CombiningClass(a) < CombiningClass(b); });
-    }
+    std::vector<std::tuple<int, size_t, char32_t>> marks;
+    for (size_t m = i; m < end; ++m) marks.emplace_back(CombiningClass((*text)[m]), m, (*text)[m]);
+    std::sort(marks.begin(), marks.end());
+    for (size_t m = i; m < end; ++m) (*text)[m] = std::get<char32_t>(marks[m - i]);
     i = end;
   }
 }
