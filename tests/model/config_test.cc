@@ -1,0 +1,148 @@
+#include "model/config.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/model/gguf_builder.h"
+#include "tests/model/load_for_test.h"
+
+namespace quire::testing {
+namespace {
+
+using nlohmann::json;
+
+json GoodConfig() {
+  return json::parse(R"({
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 32, "intermediate_size": 48,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 64,
+    "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "hidden_act": "silu", "rope_theta": 5000, "eos_token_id": 2})");
+}
+
+absl::StatusOr<ModelConfig> Load(const json& config, const std::string& generation = "") {
+  const std::string path = WriteTemporaryFile("config.json", config.dump());
+  const std::string folder = std::filesystem::path(path).parent_path();
+  if (!generation.empty()) std::ofstream(folder + "/generation_config.json") << generation;
+  return LoadModelConfig(folder);
+}
+
+// The message for GoodConfig with one key changed.
+std::string MessageWith(const char* key, const json& value) {
+  json config = GoodConfig();
+  config[key] = value;
+  return std::string(Load(config).status().message());
+}
+
+TEST(ConfigTest, ReadsBothSpellings) {
+  const auto old_form = Load(GoodConfig());
+  ASSERT_TRUE(old_form.ok()) << old_form.status();
+  EXPECT_EQ(old_form->architecture, "LlamaForCausalLM");
+  EXPECT_EQ(old_form->head_dim, 8);
+  EXPECT_EQ(old_form->rope.theta, 5000);
+  EXPECT_EQ(old_form->rope.rotary_dim, 8);
+  EXPECT_EQ(old_form->eos_token_ids, std::vector<int32_t>{2});
+  EXPECT_EQ(old_form->bos_token_id, -1);
+  EXPECT_FALSE(old_form->tie_word_embeddings);
+
+  json config = GoodConfig();
+  config["rope_theta"] = nullptr;
+  config["rope_parameters"] = {{"rope_type", "llama3"},   {"rope_theta", 7000.0},
+                               {"factor", 8.0},           {"low_freq_factor", 1.0},
+                               {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 64}};
+  const auto new_form = Load(config);
+  ASSERT_TRUE(new_form.ok()) << new_form.status();
+  EXPECT_EQ(new_form->rope.theta, 7000);
+  EXPECT_EQ(new_form->rope.type, RopeConfig::Type::kLlama3);
+  EXPECT_EQ(new_form->rope.factor, 8);
+  EXPECT_EQ(new_form->rope.original_max_position_embeddings, 64);
+}
+
+TEST(ConfigTest, GenerationConfigWinsAndGivesDefaults) {
+  const auto config =
+      Load(GoodConfig(), R"({"eos_token_id": [3, 4], "temperature": 0.6, "top_p": 0.9, "top_k": 20, "min_p": null})");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->eos_token_ids, (std::vector<int32_t>{3, 4}));
+  EXPECT_FLOAT_EQ(config->default_temperature.value(), 0.6f);
+  EXPECT_FLOAT_EQ(config->default_top_p.value(), 0.9f);
+  EXPECT_EQ(config->default_top_k.value(), 20);
+  EXPECT_FALSE(config->default_min_p.has_value());
+  EXPECT_FALSE(Load(GoodConfig(), R"({"temperature": -1})").ok());
+  EXPECT_FALSE(Load(GoodConfig(), R"({"eos_token_id": 64})").ok());
+  EXPECT_FALSE(Load(GoodConfig(), "{").ok());
+}
+
+TEST(ConfigTest, RefusesByNameWhatWouldChangeResults) {
+  EXPECT_EQ(MessageWith("attention_dropout", 0.0), "");
+  EXPECT_EQ(MessageWith("sliding_window", 128), "");  // no narrower than the model's own limit
+  EXPECT_NE(MessageWith("sliding_window", 127).find("sliding_window is 127"), std::string::npos);
+  EXPECT_NE(MessageWith("hidden_act", "gelu").find("hidden_act"), std::string::npos);
+  EXPECT_NE(MessageWith("layer_types", {"full_attention", "sliding_attention"}).find("sliding_attention"),
+            std::string::npos);
+  EXPECT_NE(MessageWith("quantization_config", {{"quant_method", "gptq"}}).find("gptq"), std::string::npos);
+  EXPECT_NE(MessageWith("rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}).find("dynamic"), std::string::npos);
+  EXPECT_NE(MessageWith("architectures", {"LlamaForCausalLM", "Other"}).find("architectures"), std::string::npos);
+  EXPECT_NE(MessageWith("hidden_size", 33).find("num_attention_heads"), std::string::npos);
+  EXPECT_NE(MessageWith("rms_norm_eps", 0).find("rms_norm_eps"), std::string::npos);
+  EXPECT_NE(MessageWith("head_dim", 258).find("head_dim"), std::string::npos);
+  EXPECT_NE(MessageWith("vocab_size", nullptr).find("vocab_size"), std::string::npos);
+}
+
+TEST(ConfigTest, Qwen2HasBiasesAndAnUnusedWindow) {
+  json config = GoodConfig();
+  config["architectures"] = {"Qwen2ForCausalLM"};
+  config["sliding_window"] = 32;
+  config["use_sliding_window"] = false;
+  const auto loaded = Load(config);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_TRUE(loaded->attention_bias);
+  EXPECT_FALSE(loaded->attention_output_bias);
+  config["use_sliding_window"] = true;
+  EXPECT_FALSE(Load(config).ok());
+}
+
+// A complete model of one layer.
+GgufBuilder GoodGguf() {
+  GgufBuilder builder;
+  builder.String("general.architecture", "llama").U32("llama.context_length", 64).U32("llama.embedding_length", 16);
+  builder.U32("llama.block_count", 1).U32("llama.feed_forward_length", 24).U32("llama.attention.head_count", 4);
+  builder.U32("llama.attention.head_count_kv", 2).F32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  builder.Tensor("token_embd.weight", {16, 40})
+      .Tensor("output_norm.weight", {16})
+      .Tensor("blk.0.attn_norm.weight", {16});
+  builder.Tensor("blk.0.attn_q.weight", {16, 16}).Tensor("blk.0.attn_k.weight", {16, 8});
+  builder.Tensor("blk.0.attn_v.weight", {16, 8}).Tensor("blk.0.attn_output.weight", {16, 16});
+  builder.Tensor("blk.0.ffn_norm.weight", {16}).Tensor("blk.0.ffn_gate.weight", {16, 24});
+  return builder.Tensor("blk.0.ffn_up.weight", {16, 24}).Tensor("blk.0.ffn_down.weight", {24, 16});
+}
+
+std::string GgufMessage(const GgufBuilder& builder) {
+  return std::string(LoadModelFiles(WriteTemporaryFile("test.gguf", builder.Bytes())).message());
+}
+
+TEST(ConfigTest, ReadsGgufMetadata) {
+  const auto config = LoadModelConfig(WriteTemporaryFile("test.gguf", GoodGguf().Bytes()));
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->architecture, "LlamaForCausalLM");
+  EXPECT_EQ(config->vocab_size, 40);
+  EXPECT_EQ(config->head_dim, 4);
+  EXPECT_TRUE(config->tie_word_embeddings);
+  EXPECT_FALSE(config->attention_bias);
+  EXPECT_EQ(GgufMessage(GoodGguf()), "");
+}
+
+TEST(ConfigTest, RefusesGgufFeaturesByName) {
+  EXPECT_NE(GgufMessage(GoodGguf().U32("llama.expert_count", 8)).find("expert_count"), std::string::npos);
+  EXPECT_NE(GgufMessage(GoodGguf().U32("llama.attention.sliding_window", 32)).find("sliding_window"),
+            std::string::npos);
+  EXPECT_NE(GgufMessage(GoodGguf().F32("llama.logit_scale", 2)).find("logit_scale"), std::string::npos);
+  EXPECT_NE(GgufMessage(GoodGguf().String("llama.rope.scaling.type", "spiral")).find("spiral"), std::string::npos);
+  EXPECT_NE(GgufMessage(GoodGguf().U32("llama.vocab_size", 41)).find("vocab_size"), std::string::npos);
+  EXPECT_NE(GgufMessage(GoodGguf().U32("llama.attention.value_length", 8)).find("value_length"), std::string::npos);
+  EXPECT_NE(GgufMessage(GoodGguf().Tensor("blk.0.attn_q_norm.weight", {4})).find("attn_q_norm"), std::string::npos);
+  EXPECT_NE(GgufMessage(GoodGguf().Tensor("blk.0.attn_q.bias", {16})).find("blk.0.attn_k.bias"), std::string::npos);
+  EXPECT_NE(GgufMessage(GoodGguf().Tensor("rope_freqs.weight", {2})).find("rope_freqs.weight"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace quire::testing
