@@ -17,14 +17,23 @@ struct TestBackend {
   BackendOptions options;
 };
 
-// The reference backend and every instruction set of the CPU backend that this machine has.
-inline std::vector<TestBackend> TestBackends() {
-  std::vector<TestBackend> backends = {{"reference", {.kind = DeviceKind::kReference, .num_threads = 1}}};
+// Every instruction set of the CPU backend that this machine has, the scalar twin first and the fastest last, which
+// runs on two threads. Empty if the backend is not compiled in.
+inline std::vector<TestBackend> CpuBackends() {
+  std::vector<TestBackend> backends;
   for (CpuIsa isa : AvailableCpuIsas()) {
-    const BackendOptions options = {.kind = DeviceKind::kCpu, .cpu_isa = isa, .num_threads = 2};
-    if (absl::IsUnimplemented(CreateBackend(options).status())) continue;  // not compiled in
+    const BackendOptions options = {.kind = DeviceKind::kCpu, .cpu_isa = isa, .num_threads = 1};
+    if (absl::IsUnimplemented(CreateBackend(options).status())) continue;
     backends.push_back({"cpu_" + std::string(Name(isa)), options});
   }
+  if (!backends.empty()) backends.back().options.num_threads = 2;
+  return backends;
+}
+
+// The reference backend and the CPU backend as it runs by default.
+inline std::vector<TestBackend> TestBackends() {
+  std::vector<TestBackend> backends = {{"reference", {.kind = DeviceKind::kReference, .num_threads = 1}}};
+  if (!CpuBackends().empty()) backends.push_back({"cpu", {.kind = DeviceKind::kCpu, .num_threads = 1}});
   return backends;
 }
 

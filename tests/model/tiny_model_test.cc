@@ -92,8 +92,9 @@ class TinyModelTest : public ::testing::TestWithParam<std::string> {
   Tolerance ToleranceOf(const TestBackend& backend) const {
     const bool gguf = GetParam().find("gguf/") == 0;
     if (backend.options.kind == DeviceKind::kReference) return gguf ? Tolerance{2e-3f, 5e-3f} : Tolerance{1e-3f, 2e-3f};
-    // int8 activations; an f16 KV cache with weights in f32, f16 or bf16.
-    return gguf ? Tolerance{0.35f, 0.3f} : Tolerance{0.02f, 0.02f};
+    // int8 activations (each logit is off by about 0.1 here, so a gap of 0.31 was seen to flip once in 700 rows); an
+    // f16 KV cache with weights in f32, f16 or bf16.
+    return gguf ? Tolerance{0.35f, 0.35f} : Tolerance{0.02f, 0.02f};
   }
 
   std::optional<Oracle> oracle_;
@@ -181,10 +182,9 @@ std::vector<std::vector<float>> BatchLogprobs(const Oracle& oracle, const Backen
 }
 
 TEST_P(TinyModelTest, InstructionSetsAgreeToTheBit) {
-  if (TestBackends().size() == 1) GTEST_SKIP() << "no CPU backend is compiled in";
+  if (CpuBackends().empty()) GTEST_SKIP() << "no CPU backend is compiled in";
   std::vector<std::vector<float>> twin;
-  for (const TestBackend& backend : TestBackends()) {
-    if (backend.options.kind != DeviceKind::kCpu) continue;
+  for (const TestBackend& backend : CpuBackends()) {
     SCOPED_TRACE(backend.name);
     const auto logprobs = BatchLogprobs(*oracle_, backend.options);
     ASSERT_EQ(logprobs.size(), 2 * oracle_->sequences.size());
