@@ -52,7 +52,7 @@ void RunTiles(const Layer& layer, const CpuPackedWeight::Part& part, int64_t beg
   if (part.tiles.blocks > 0) {
     for (int64_t p = 0; p < layer.panels.count(); ++p) {
       layer.kernels.integer_gemm(part.tiles, begin, end, layer.panel_data + p * layer.panel_bytes,
-                                 layer.Output(part, layer.panels, p));
+                                 /*fetch_ahead=*/p == 0, layer.Output(part, layer.panels, p));
     }
     return;
   }

@@ -10,6 +10,7 @@ constexpr int kMaxPanelRows = 4;
 constexpr int kSlots = 4;
 constexpr int kHalf = 8;  // outputs of a register, half a tile
 constexpr int kMaxFloatRows = 2;
+constexpr int kAheadBytes = 8192;  // as in the AVX-512 unit
 
 using AliasedInt [[gnu::may_alias]] = int32_t;
 
@@ -124,10 +125,11 @@ inline void StoreOutputs(__m256 sum, const float* bias, int64_t count, float* ou
 
 // Half a tile (kHalves == 1: half 0 or 1) or a whole one for kRows rows.
 template <WeightFormat kFormat, int kRows, int kHalves>
-void IntHalves(const WeightTiles& weight, int64_t tile_index, int half, const std::byte* panel,
+void IntHalves(const WeightTiles& weight, int64_t tile_index, int half, const std::byte* panel, bool fetch_ahead,
                const OutputBlock& out) {
   constexpr IntFormat kInt = IntFormatOf(kFormat);
   constexpr int kValueBytes = kInt.value_bytes();
+  constexpr int kBlockBytes = kValueBytes + kInt.scale_bytes() + kInt.minimum_bytes();
   constexpr int kRecordBytes = sizeof(Record) + kRows * kBlock;
   const std::byte* tile = weight.data + tile_index * weight.tile_bytes;
   const std::byte* minimums = tile + weight.minimums_offset;
@@ -138,7 +140,13 @@ void IntHalves(const WeightTiles& weight, int64_t tile_index, int half, const st
 #pragma GCC unroll 2
     for (int h = 0; h < kHalves; ++h) acc[r][h] = _mm256_setzero_ps();
   }
+  const std::byte* ahead = tile + kAheadBytes;
   for (int64_t b = 0; b < weight.blocks; ++b, values += kValueBytes, panel += kRecordBytes) {
+    if (fetch_ahead) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kBlockBytes; i += 64) _mm_prefetch(ahead + i, _MM_HINT_T1);
+      ahead += kBlockBytes;
+    }
     const Record& record = *reinterpret_cast<const Record*>(panel);
     const std::byte* q = panel + sizeof(Record);
     __m256i sums[kRows][kHalves];
@@ -183,45 +191,47 @@ void IntHalves(const WeightTiles& weight, int64_t tile_index, int half, const st
 }
 
 template <WeightFormat kFormat>
-void IntTiles(const WeightTiles& weight, int64_t tile_begin, int64_t tile_end, const std::byte* panel,
+void IntTiles(const WeightTiles& weight, int64_t tile_begin, int64_t tile_end, const std::byte* panel, bool fetch_ahead,
               const OutputBlock& out) {
   for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
     switch (out.rows) {
       case 1:
-        IntHalves<kFormat, 1, 2>(weight, tile, 0, panel, out);
+        IntHalves<kFormat, 1, 2>(weight, tile, 0, panel, fetch_ahead, out);
         break;
       case 2:
-        IntHalves<kFormat, 2, 2>(weight, tile, 0, panel, out);
+        IntHalves<kFormat, 2, 2>(weight, tile, 0, panel, fetch_ahead, out);
         break;
       case 3:
-        for (int half = 0; half < 2; ++half) IntHalves<kFormat, 3, 1>(weight, tile, half, panel, out);
+        for (int half = 0; half < 2; ++half)
+          IntHalves<kFormat, 3, 1>(weight, tile, half, panel, fetch_ahead && half == 0, out);
         break;
       default:
-        for (int half = 0; half < 2; ++half) IntHalves<kFormat, 4, 1>(weight, tile, half, panel, out);
+        for (int half = 0; half < 2; ++half)
+          IntHalves<kFormat, 4, 1>(weight, tile, half, panel, fetch_ahead && half == 0, out);
         break;
     }
   }
 }
 
 void IntegerGemm(const WeightTiles& weight, int64_t tile_begin, int64_t tile_end, const std::byte* panel,
-                 const OutputBlock& out) {
+                 bool fetch_ahead, const OutputBlock& out) {
   switch (weight.format) {
     case WeightFormat::kQ8_0:
-      return IntTiles<WeightFormat::kQ8_0>(weight, tile_begin, tile_end, panel, out);
+      return IntTiles<WeightFormat::kQ8_0>(weight, tile_begin, tile_end, panel, fetch_ahead, out);
     case WeightFormat::kQ4_0:
-      return IntTiles<WeightFormat::kQ4_0>(weight, tile_begin, tile_end, panel, out);
+      return IntTiles<WeightFormat::kQ4_0>(weight, tile_begin, tile_end, panel, fetch_ahead, out);
     case WeightFormat::kQ4_1:
-      return IntTiles<WeightFormat::kQ4_1>(weight, tile_begin, tile_end, panel, out);
+      return IntTiles<WeightFormat::kQ4_1>(weight, tile_begin, tile_end, panel, fetch_ahead, out);
     case WeightFormat::kQ5_0:
-      return IntTiles<WeightFormat::kQ5_0>(weight, tile_begin, tile_end, panel, out);
+      return IntTiles<WeightFormat::kQ5_0>(weight, tile_begin, tile_end, panel, fetch_ahead, out);
     case WeightFormat::kQ5_1:
-      return IntTiles<WeightFormat::kQ5_1>(weight, tile_begin, tile_end, panel, out);
+      return IntTiles<WeightFormat::kQ5_1>(weight, tile_begin, tile_end, panel, fetch_ahead, out);
     case WeightFormat::kQ4_K:
-      return IntTiles<WeightFormat::kQ4_K>(weight, tile_begin, tile_end, panel, out);
+      return IntTiles<WeightFormat::kQ4_K>(weight, tile_begin, tile_end, panel, fetch_ahead, out);
     case WeightFormat::kQ5_K:
-      return IntTiles<WeightFormat::kQ5_K>(weight, tile_begin, tile_end, panel, out);
+      return IntTiles<WeightFormat::kQ5_K>(weight, tile_begin, tile_end, panel, fetch_ahead, out);
     case WeightFormat::kQ6_K:
-      return IntTiles<WeightFormat::kQ6_K>(weight, tile_begin, tile_end, panel, out);
+      return IntTiles<WeightFormat::kQ6_K>(weight, tile_begin, tile_end, panel, fetch_ahead, out);
     case WeightFormat::kF32:
     case WeightFormat::kF16:
     case WeightFormat::kBf16:

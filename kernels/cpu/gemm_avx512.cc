@@ -8,10 +8,9 @@ namespace {
 
 constexpr int kMaxPanelRows = 12;  // 12 float and 12 integer accumulators, weights and scales: 28 of 32 registers
 constexpr int kSlots = 16;
-// Up to this many rows a layer waits for its weights, and the window of a core covers less of the way to memory while
-// it computes than in a plain read: fetch ahead.
-constexpr int kMaxStreamingRows = 4;
-constexpr int kPrefetchBytes = 4096;
+// While it computes, the window of a core covers less of the way to memory than in a plain read, and the hardware's
+// prefetcher stops at 4 KiB: fetch two pages ahead.
+constexpr int kAheadBytes = 8192;
 constexpr int kMaxFloatRows = 4;
 constexpr int kFloatOutputs = 4;  // of the float kernel at once
 
@@ -76,7 +75,8 @@ inline void DotQuads(const std::byte* values, const std::byte* q, __m512i row_su
 
 // 16 outputs of kRows rows; the accumulators stay in registers over all of K.
 template <WeightFormat kFormat, int kRows>
-void IntTile(const WeightTiles& weight, int64_t tile_index, const std::byte* panel, const OutputBlock& out) {
+void IntTile(const WeightTiles& weight, int64_t tile_index, const std::byte* panel, bool fetch_ahead,
+             const OutputBlock& out) {
   constexpr IntFormat kInt = IntFormatOf(kFormat);
   constexpr int kValueBytes = kInt.value_bytes();
   constexpr int kBlockBytes = kValueBytes + kInt.scale_bytes() + kInt.minimum_bytes();
@@ -88,9 +88,9 @@ void IntTile(const WeightTiles& weight, int64_t tile_index, const std::byte* pan
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) acc[r] = _mm512_setzero_ps();
 
-  const std::byte* ahead = tile + kPrefetchBytes;
+  const std::byte* ahead = tile + kAheadBytes;
   for (int64_t b = 0; b < weight.blocks; ++b, values += kValueBytes, panel += kRecordBytes) {
-    if constexpr (kRows <= kMaxStreamingRows) {
+    if (fetch_ahead) {
 #pragma GCC unroll 16
       for (int i = 0; i < kBlockBytes; i += 64) _mm_prefetch(ahead + i, _MM_HINT_T1);
       ahead += kBlockBytes;
@@ -135,7 +135,7 @@ void IntTile(const WeightTiles& weight, int64_t tile_index, const std::byte* pan
   }
 }
 
-using IntTileFn = void (*)(const WeightTiles&, int64_t, const std::byte*, const OutputBlock&);
+using IntTileFn = void (*)(const WeightTiles&, int64_t, const std::byte*, bool, const OutputBlock&);
 
 template <WeightFormat kFormat>
 IntTileFn IntTileOf(int32_t rows) {
@@ -173,9 +173,9 @@ IntTileFn IntTileOf(WeightFormat format, int32_t rows) {
 }
 
 void IntegerGemm(const WeightTiles& weight, int64_t tile_begin, int64_t tile_end, const std::byte* panel,
-                 const OutputBlock& out) {
+                 bool fetch_ahead, const OutputBlock& out) {
   const IntTileFn tile_fn = IntTileOf(weight.format, out.rows);
-  for (int64_t tile = tile_begin; tile < tile_end; ++tile) tile_fn(weight, tile, panel, out);
+  for (int64_t tile = tile_begin; tile < tile_end; ++tile) tile_fn(weight, tile, panel, fetch_ahead, out);
 }
 
 // Quantises 32 inputs of one row.

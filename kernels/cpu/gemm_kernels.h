@@ -104,9 +104,10 @@ struct GemmKernels {
 
   // x: [rows, 32 * blocks], `stride` apart.
   void (*quantize)(const float* x, int64_t stride, int32_t rows, int64_t blocks, std::byte* panel) = nullptr;
-  // Outputs of tiles [tile_begin, tile_end) for one panel.
+  // Outputs of tiles [tile_begin, tile_end) for one panel. With `fetch_ahead`, weights are expected in memory rather
+  // than in a cache, and what lies behind is fetched while computing.
   void (*integer_gemm)(const WeightTiles& weight, int64_t tile_begin, int64_t tile_end, const std::byte* panel,
-                       const OutputBlock& out) = nullptr;
+                       bool fetch_ahead, const OutputBlock& out) = nullptr;
   // The same with float weights. x: [out.rows, weight.padded_cols].
   void (*float_gemm)(const WeightTiles& weight, int64_t tile_begin, int64_t tile_end, const float* x, int64_t stride,
                      const OutputBlock& out) = nullptr;

@@ -1,0 +1,165 @@
+// Speed of the CPU linear layers on SmolLM2's shapes, as a share of what the machine gives at the same moment: packed
+// bytes a second against plain reads of the same memory in turn with them, operations a second against the peak of the
+// path's own instructions. Medians. The caches hold no more than between the layers of a model, since every round walks
+// over as many copies of the weight as 96 MB (a Q4_1 model file) take.
+//
+//   gemm_bench [threads=2] [rows, all=0]
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "kernels/base/check.h"
+#include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/thread_pool.h"
+#include "tests/bench/gemm_peak.h"
+
+namespace quire {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kFootprint = int64_t{96} << 20;
+constexpr size_t kRounds = 11;
+constexpr int kMaxRounds = 60;
+// Rounds before or after which the peak loop ran below this share of its best are left out: something else ran.
+constexpr double kUndisturbed = 0.85;
+
+struct Shape {
+  const char* name;
+  int64_t inputs, outputs;
+};
+constexpr Shape kShapes[] = {
+    {"qkv", 576, 960}, {"o", 576, 576}, {"gate_up", 576, 3072}, {"down", 1536, 576}, {"head", 576, 49152}};
+
+struct Path {
+  const GemmKernels* kernels;
+  double (*peak_ops)(int64_t iterations);
+  double peak_gops = 0;  // the best seen
+};
+
+double Seconds(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+// Operations a second of all threads at the peak of a path's instructions, over some 30 us.
+double PeakGops(ThreadPool& pool, double (*peak_ops)(int64_t)) {
+  constexpr int64_t kIterations = 1 << 13;
+  std::atomic<double> ops = 0;
+  const Clock::time_point begin = Clock::now();
+  pool.Run([&](int) { ops.fetch_add(peak_ops(kIterations)); });
+  return ops.load() / 1e9 / Seconds(begin);
+}
+
+// As many packed copies of a random weight as fill the footprint, one behind the other in memory.
+struct Copies {
+  WeightArena arena;
+  std::vector<std::unique_ptr<CpuPackedWeight>> weights;
+
+  Copies(WeightFormat format, const Shape& shape) {
+    std::mt19937 random(1);
+    std::vector<std::byte> data(shape.outputs * RowBytes(format, shape.inputs));
+    for (std::byte& b : data) b = static_cast<std::byte>(random());
+    // Scales and minimums are moderate: speed must not depend on infinities or NaN.
+    for (size_t i = 0; i < data.size(); i += Info(format).block_bytes) {
+      data[i + 1] = std::byte{0x20};
+      if (format == WeightFormat::kQ4_1) data[i + 3] = std::byte{0xa0};
+    }
+    const WeightView view = {format, shape.outputs, shape.inputs, data.data(), RowBytes(format, shape.inputs)};
+    int64_t bytes = 0;
+    do {
+      auto packed = PackCpuWeight({view}, arena);
+      QUIRE_CHECK(packed.ok());
+      weights.push_back(*std::move(packed));
+      bytes += weights.back()->bytes();
+    } while (bytes + weights.back()->bytes() <= kFootprint);
+  }
+};
+
+// All threads read the weights once, in the pieces that CpuLinear would take.
+void ReadWeights(ThreadPool& pool, const Copies& copies, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    const CpuPackedWeight::Part& part = copies.weights[i]->parts()[0];
+    const int64_t tiles = part.num_tiles();
+    pool.ParallelFor(tiles, std::max<int64_t>(1, tiles / (8 * pool.num_threads())), [&](int64_t begin, int64_t end) {
+      ReadBytes(part.tiles.data + begin * part.tiles.tile_bytes, (end - begin) * part.tiles.tile_bytes);
+    });
+  }
+}
+
+void RunShape(ThreadPool& pool, std::vector<Path>& paths, WeightFormat format, const Shape& shape, int64_t only_rows) {
+  const Copies copies(format, shape);
+  for (int64_t rows : {1, 8, 32, 256}) {
+    if (only_rows != 0 && rows != only_rows) continue;
+    std::vector<float> x(rows * shape.inputs), out(rows * shape.outputs);
+    std::mt19937 random(2);
+    for (float& value : x) value = std::normal_distribution<float>(0, 1)(random);
+    // From 32 rows on memory no longer matters, and passes over all copies would take long.
+    const size_t count = rows < 32 ? copies.weights.size() : std::max<size_t>(1, copies.weights.size() / (rows / 8));
+    for (Path& path : paths) {
+      GemmScratch scratch;
+      std::vector<double> work, read;
+      int tries = 0;
+      for (; tries < kMaxRounds && work.size() < kRounds; ++tries) {
+        const double before = PeakGops(pool, path.peak_ops);
+        Clock::time_point begin = Clock::now();
+        for (size_t i = 0; i < count; ++i) {
+          CpuLinear(*path.kernels, pool, *copies.weights[i], {x.data(), rows, shape.inputs}, nullptr,
+                    {out.data(), rows, shape.outputs}, scratch);
+        }
+        const double work_seconds = Seconds(begin) / static_cast<double>(count);
+        begin = Clock::now();
+        ReadWeights(pool, copies, count);
+        const double read_seconds = Seconds(begin) / static_cast<double>(count);
+        const double after = PeakGops(pool, path.peak_ops);
+        path.peak_gops = std::max({path.peak_gops, before, after});
+        if (std::min(before, after) < kUndisturbed * path.peak_gops) continue;
+        work.push_back(work_seconds);
+        read.push_back(read_seconds);
+      }
+      if (work.empty()) {
+        std::printf("%s %s M %lld: disturbed throughout\n", shape.name, path.kernels->name,
+                    static_cast<long long>(rows));
+        continue;
+      }
+      const double seconds = Median(work), bytes = static_cast<double>(copies.weights[0]->bytes());
+      std::printf("%-5s %-8s %-7s M %3lld  %9.1f us  ", Info(format).name.data(), shape.name, path.kernels->name,
+                  static_cast<long long>(rows), seconds * 1e6);
+      if (rows < 32) {
+        const double gbps = bytes / 1e9 / seconds, read_gbps = bytes / 1e9 / Median(read);
+        std::printf("%5.1f of %5.1f GB/s = %3.0f %%  ", gbps, read_gbps, 100 * gbps / read_gbps);
+      }
+      const double gops = 2.0 * static_cast<double>(rows * shape.inputs * shape.outputs) / 1e9 / seconds;
+      std::printf("%6.1f of %6.1f GOP/s = %3.0f %%  %zu of %d rounds\n", gops, path.peak_gops,
+                  100 * gops / path.peak_gops, work.size(), tries);
+      std::fflush(stdout);
+    }
+  }
+}
+
+int Main(int argc, char** argv) {
+  const int threads = argc > 1 ? std::atoi(argv[1]) : 2;
+  const int64_t only_rows = argc > 2 ? std::atoi(argv[2]) : 0;
+  ThreadPool pool(threads, /*pin=*/true);
+  std::vector<Path> paths;
+  if (GetCpuFeatures().avx2) paths.push_back({&GemmKernelsAvx2(), &PeakOpsAvx2});
+  if (GetCpuFeatures().avx512_vnni) paths.push_back({&GemmKernelsAvx512(), &PeakOpsAvx512});
+  for (WeightFormat format : {WeightFormat::kQ4_1, WeightFormat::kQ8_0}) {
+    for (const Shape& shape : kShapes) RunShape(pool, paths, format, shape, only_rows);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace quire
+
+int main(int argc, char** argv) { return quire::Main(argc, argv); }
