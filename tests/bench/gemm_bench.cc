@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kFootprint = int64_t{96} << 20;
 constexpr size_t kRounds = 11;
-constexpr int kMaxRounds = 60;
+constexpr int kMaxRounds = 30;
 // Rounds before or after which the peak loop ran below this share of its best are left out: something else ran.
 constexpr double kUndisturbed = 0.85;
 
