@@ -80,7 +80,7 @@ void DecodeQ6_K(const uint8_t* block, float* out) {
   for (int group = 0; group < 16; ++group) {
     const float scale = d * static_cast<float>(static_cast<int8_t>(block[192 + group]));
     for (int j = 0; j < 16; ++j) {
-      out[16 * group + j] = scale * static_cast<float>(Q6_KValue(block, 16 * group + j) - 32);
+      out[16 * group + j] = scale * static_cast<float>(Q6_KValue(block, group / 2, group % 2 * 16 + j) - 32);
     }
   }
 }

@@ -31,10 +31,10 @@ constexpr int Q5_KValue(const uint8_t* block, int group, int j) {
   return low | (((block[16 + j] >> group) & 1) << 4);
 }
 
-// Value i (0..255), 0..63 (32 stands for zero). A half of 128 values has 64 bytes of nibbles and 32 of bit pairs; its
-// quarter q of 32 values takes nibble q / 2 of bytes 32 (q % 2) + j and pair q of bytes j.
-constexpr int Q6_KValue(const uint8_t* block, int i) {
-  const int half = i / 128, quarter = i % 128 / 32, j = i % 32;
+// Value j (0..31) of the group-th 32 values, 0..63 (32 stands for zero). A half of 128 values has 64 bytes of nibbles
+// and 32 of bit pairs; its quarter q of 32 values takes nibble q / 2 of bytes 32 (q % 2) + j and pair q of bytes j.
+constexpr int Q6_KValue(const uint8_t* block, int group, int j) {
+  const int half = group / 4, quarter = group % 4;
   const int low = (block[64 * half + 32 * (quarter % 2) + j] >> (4 * (quarter / 2))) & 15;
   const int high = (block[128 + 32 * half + j] >> (2 * quarter)) & 3;
   return low | (high << 4);

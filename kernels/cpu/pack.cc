@@ -130,7 +130,7 @@ void ReadBlock(const uint8_t* row, int64_t b, RowBlock& out) {
     for (int i = 0; i < 2; ++i) {
       out.scale[i] = d * static_cast<float>(static_cast<int8_t>(block[192 + 2 * group + i]));
     }
-    for (int j = 0; j < kBlock; ++j) out.u[j] = static_cast<uint8_t>(Q6_KValue(block, kBlock * group + j));
+    for (int j = 0; j < kBlock; ++j) out.u[j] = static_cast<uint8_t>(Q6_KValue(block, group, j));
   }
 }
 
