@@ -15,8 +15,10 @@ struct MatrixOptions {
   int32_t max_model_len = 0;      // holds every request
   int32_t large_pool_tokens = 0;  // holds every request's blocks at once: nothing is evicted
   int32_t small_pool_tokens = 0;  // so few that at least 20 preemptions occur
-  int32_t num_isa_requests = 0;   // first ones of the workload that each instruction set runs
-  bool scalar_isa = true;         // the scalar twin among them
+  // First ones of the workload that each instruction set runs; the scalar twin a fifth of them, or none.
+  int32_t num_isa_requests = 0;
+  bool scalar_isa = true;
+  bool merge_variants = false;  // fewer runs: block sizes go with other variants
 };
 
 // Runs the workload alone (one request at a time, no cache, one thread), then 64 at once; with 64 tokens a step; with

@@ -14,11 +14,12 @@ TEST_P(RowIndependenceTinyTest, SameIdsInEveryVariant) {
   options.model_path = *model;
   options.device = GetParam();
   // The model has 512 positions and 320 ids.
-  options.workload = {.num_requests = 80, .vocab_size = 320, .max_prompt = 400, .prompt_skew = 2, .max_output = 32};
+  options.workload = {
+      .num_requests = QUIRE_NUM_REQUESTS, .vocab_size = 320, .max_prompt = 400, .prompt_skew = 2, .max_output = 32};
   options.max_model_len = 480;
-  options.large_pool_tokens = 64000;
-  options.small_pool_tokens = 1536;
-  options.num_isa_requests = 40;
+  options.large_pool_tokens = 160000;
+  options.small_pool_tokens = 1024;
+  options.num_isa_requests = QUIRE_NUM_REQUESTS / 4;
   ExpectRowIndependence(options);
 }
 
