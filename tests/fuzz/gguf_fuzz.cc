@@ -1,0 +1,6 @@
+#include "tests/fuzz/parsers.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  quire::testing::ParseAsGguf(data, size);
+  return 0;
+}
