@@ -1,13 +1,19 @@
 // The engine thread allocates nothing in steady state: an operator new that counts, on the engine thread only and only
 // between two steps.
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/factory.h"
+#include "model/transformer_runner.h"
 #include "scheduler/engine_with_runner.h"
 #include "tests/scheduler/engine_test_util.h"
+#include "tests/testing/ref_data.h"
 
 namespace {
 thread_local bool counting = false;
@@ -50,14 +56,35 @@ using testing::RunnerHooks;
 constexpr int kSequences = 8;
 constexpr int kSteps = 200;
 
-// Runs 8 sampled requests with log-probabilities on `runner` and returns the allocations of the engine thread over 200
-// decode steps of all of them.
+EngineRequest Request(uint64_t handle, int32_t block_size) {
+  SamplingParams params;
+  params.temperature = 0.8f;
+  params.top_p = 0.95f;
+  params.top_k = 50;
+  params.min_p = 0.01f;
+  params.seed = handle;
+  params.logprobs = 5;
+  params.ignore_eos = true;
+  params.max_tokens = 300;
+  std::vector<int32_t> prompt;
+  for (uint64_t i = 0; i < 20 + handle; ++i) prompt.push_back(static_cast<int32_t>(4 + (i * handle) % 300));
+  EngineRequest request = MakeEngineRequest(std::move(prompt), params, block_size, KeyContext());
+  request.handle = handle;
+  return request;
+}
+
+// Runs 8 sampled requests with log-probabilities on `runner`, twice, and returns the allocations of the engine thread
+// over 200 decode steps of the second round. The first one warms up what grows with the length of the context.
 int64_t AllocationsInSteadyState(std::unique_ptr<ModelRunner> runner, const ModelConfig& config) {
+  std::atomic<bool> warm = false, submitted = false;
   int64_t first = 0, allocations = -1;
   RunnerHooks hooks;
   hooks.before_step = [&](int64_t step, const ForwardBatch& batch) {
-    // All 8 decode: warm-up begins.
-    if (first == 0 && batch.samples.size() == kSequences && batch.token_ids.size() == kSequences) first = step + 40;
+    while (warm && !submitted) std::this_thread::yield();
+    // All 8 decode from here on.
+    if (warm && first == 0 && batch.samples.size() == kSequences && batch.token_ids.size() == kSequences) {
+      first = step + 40;
+    }
     if (first != 0 && step == first) num_allocations = 0, counting = true;
     if (first != 0 && step == first + kSteps) counting = false, allocations = num_allocations;
     return absl::OkStatus();
@@ -67,23 +94,15 @@ int64_t AllocationsInSteadyState(std::unique_ptr<ModelRunner> runner, const Mode
       CreateEngineWithRunner(EngineOptions(), config, std::make_unique<HookedRunner>(std::move(runner), hooks));
   EXPECT_TRUE(engine.ok()) << engine.status();
   OutputCollector collector(**engine, 1);
-  for (uint64_t handle = 1; handle <= kSequences; ++handle) {
-    SamplingParams params;
-    params.temperature = 0.8f;
-    params.top_p = 0.95f;
-    params.top_k = 50;
-    params.min_p = 0.01f;
-    params.seed = handle;
-    params.logprobs = 5;
-    params.ignore_eos = true;
-    params.max_tokens = 300;
-    std::vector<int32_t> prompt;
-    for (uint64_t i = 0; i < 20 + handle; ++i) prompt.push_back(static_cast<int32_t>(4 + (i * handle) % 300));
-    EngineRequest request = MakeEngineRequest(prompt, params, block_size, KeyContext());
-    request.handle = handle;
-    EXPECT_TRUE((*engine)->Submit(std::move(request)).ok());
-  }
   (*engine)->Start();
+  for (uint64_t handle = 1; handle <= 2 * kSequences; ++handle) {
+    if (handle == kSequences + 1) {
+      EXPECT_TRUE((*engine)->WaitIdle(absl::InfiniteFuture()));
+      warm = true;
+    }
+    EXPECT_TRUE((*engine)->Submit(Request(handle, block_size)).ok());
+  }
+  submitted = true;
   EXPECT_TRUE((*engine)->WaitIdle(absl::InfiniteFuture()));
   (*engine)->Stop();
   collector.Join();
@@ -102,6 +121,30 @@ TEST(EngineAllocationTest, SteadyDecodingAllocatesNothing) {
   ASSERT_TRUE(runner.ok());
   EXPECT_EQ(AllocationsInSteadyState(*std::move(runner), options.config), 0);
 }
+
+class EngineAllocationModelTest : public ::testing::TestWithParam<DeviceKind> {};
+
+// The whole way: scheduler, model, sampling, outputs.
+TEST_P(EngineAllocationModelTest, SteadyDecodingAllocatesNothing) {
+  const auto model = testing::RefPath("tiny/llama_gqa");
+  if (!model) GTEST_SKIP() << "no oracle data: tiny/llama_gqa";
+  const auto config = LoadModelConfig(*model);
+  ASSERT_TRUE(config.ok()) << config.status();
+  auto backend = CreateBackend({.kind = GetParam(), .num_threads = 2});
+  ASSERT_TRUE(backend.ok()) << backend.status();
+  TransformerRunnerOptions options;
+  options.model_path = *model;
+  options.backend = *std::move(backend);
+  options.block_size = 16;
+  options.num_kv_blocks = 500;
+  auto runner = CreateTransformerRunner(std::move(options));
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  EXPECT_EQ(AllocationsInSteadyState(*std::move(runner), *config), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, EngineAllocationModelTest,
+                         ::testing::Values(DeviceKind::kReference, DeviceKind::kCpu),
+                         [](const auto& test) { return std::string(Name(test.param)); });
 
 TEST(EngineAllocationTest, TheCounterCounts) {
   counting = true;
