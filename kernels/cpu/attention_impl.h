@@ -77,16 +77,20 @@ template <typename V, typename Element>
 void FillTile(const AttentionTask& task, int32_t first, KeyRange keys, bool values, const Scratch& scratch) {
   const Element* kv =
       static_cast<const Element*>(task.kv) + (values ? int64_t{task.block_size} * task.head_dim : int64_t{0});
-  for (int32_t j = 0; j < kTileKeys; ++j) {
-    float* row = scratch.tile + j * scratch.padded;
-    const int32_t position = first + j;
-    if (position < keys.begin || position >= keys.end) {
-      for (int64_t i = 0; i < scratch.padded; i += 16) V::Zero().Store(row + i);
-      continue;
+  const KeyRange wanted = keys.Within(first, first + kTileKeys);
+  if (wanted.end - wanted.begin < kTileKeys) {
+    for (int64_t i = 0; i < kTileKeys * scratch.padded; i += 16) V::Zero().Store(scratch.tile + i);
+  }
+  // Block by block: its rows lie one behind the other.
+  int32_t position = wanted.begin;
+  while (position < wanted.end) {
+    const int32_t block = position / task.block_size, offset = position - block * task.block_size;
+    const int32_t block_end = (block + 1) * task.block_size;
+    const int32_t end = block_end < wanted.end ? block_end : wanted.end;
+    const Element* row = kv + task.block_table[block] * task.block_stride + int64_t{offset} * task.head_dim;
+    for (; position < end; ++position, row += task.head_dim) {
+      CopyRow<V>(row, task.head_dim, scratch.padded, scratch.tile + (position - first) * scratch.padded);
     }
-    const int64_t block = task.block_table[position / task.block_size];
-    const int64_t offset = position % task.block_size;
-    CopyRow<V>(kv + block * task.block_stride + offset * task.head_dim, task.head_dim, scratch.padded, row);
   }
 }
 
