@@ -157,6 +157,14 @@ void AddEngineFlags(CLI::App& app, EngineOptions& options) {
   app.add_option("--seed", options.seed,
                  "seed of everything random; a fixed value makes runs repeatable; default: random")
       ->type_name("UINT");
+  app.add_option_function<double>(
+         "--sim-time-scale",
+         [&options](double value) {
+           if (!(value >= 0 && value <= 1e6)) RefuseValue("--sim-time-scale", absl::StrCat(value), "in [0, 1e6]");
+           options.sim_time_scale = value;
+         },
+         "sim only: factor on the model of time; 0 runs without waiting")
+      ->default_str("1");
   app.add_flag_callback(
       "--deterministic", [] {}, "same tokens whatever the batch; cpu, reference and sim always are");
 }

@@ -65,10 +65,7 @@ void StreamReactor::Write(OutputDelta delta) {
     }
     action = NextAction();
   }
-  if (given_up != 0) {
-    watch_.CountStalled();
-    frontend_.Cancel(given_up);
-  }
+  if (given_up != 0) frontend_.Cancel(given_up);
   Do(action);
 }
 
@@ -87,19 +84,19 @@ bool StreamReactor::IsGone() const {
   return gone_ || done_ || context_->IsCancelled();
 }
 
-bool StreamReactor::CancelIfStalled(absl::Time now, absl::Duration stall_timeout) {
+void StreamReactor::CancelIfStalled(absl::Time now, absl::Duration stall_timeout) {
   uint64_t handle;
   {
     absl::MutexLock lock(&mutex_);
-    if (done_ || gone_ || !write_in_flight_ || now - write_started_ < stall_timeout) return false;
+    if (done_ || gone_ || !write_in_flight_ || now - write_started_ < stall_timeout) return;
     GiveUpLocked();
     handle = handle_;
   }
   if (handle != 0) frontend_.Cancel(handle);
-  return true;
 }
 
 void StreamReactor::GiveUpLocked() {
+  watch_.CountStalled();  // before anybody can see the consequences
   gone_ = true;
   pending_.Clear();
   // Ends the write under way; OnWriteDone or OnCancel go on from there. gRPC never calls OnCancel from in here.

@@ -38,7 +38,7 @@ class StreamReactor final : public grpc::ServerWriteReactor<v1::GenerateResponse
   void Fail(const absl::Status& status) override;
   bool IsGone() const override;
   // Stallable.
-  bool CancelIfStalled(absl::Time now, absl::Duration stall_timeout) override;
+  void CancelIfStalled(absl::Time now, absl::Duration stall_timeout) override;
   // gRPC's reactions.
   void OnWriteDone(bool ok) override;
   void OnCancel() override;

@@ -25,9 +25,7 @@ void StreamWatch::CancelStalled(absl::Time now, absl::Duration stall_timeout) {
       if (std::shared_ptr<Stallable> stream = weak.lock()) streams.push_back(std::move(stream));
     }
   }
-  for (const std::shared_ptr<Stallable>& stream : streams) {
-    if (stream->CancelIfStalled(now, stall_timeout)) CountStalled();
-  }
+  for (const std::shared_ptr<Stallable>& stream : streams) stream->CancelIfStalled(now, stall_timeout);
 }
 
 }  // namespace quire

@@ -15,8 +15,8 @@ namespace quire {
 class Stallable {
  public:
   virtual ~Stallable() = default;
-  // Cancels the call if its write has been under way for longer than `stall_timeout`. True if it did.
-  virtual bool CancelIfStalled(absl::Time now, absl::Duration stall_timeout) = 0;
+  // Cancels the call if its write has been under way for longer than `stall_timeout`, and counts it.
+  virtual void CancelIfStalled(absl::Time now, absl::Duration stall_timeout) = 0;
 };
 
 // All streaming calls under way; one thread looks them over a few times a second. Any thread.
@@ -25,9 +25,9 @@ class StreamWatch {
   void Add(const std::shared_ptr<Stallable>& stream);
   void Remove(const Stallable* stream);
 
-  // Cancels the stalled ones and counts them.
+  // Cancels the stalled ones.
   void CancelStalled(absl::Time now, absl::Duration stall_timeout);
-  // A stream that had to be cancelled for what it holds.
+  // A stream had to be cancelled for its client's not reading.
   void CountStalled() { num_stalled_.fetch_add(1, std::memory_order_relaxed); }
   int64_t num_stalled() const { return num_stalled_.load(std::memory_order_relaxed); }
 

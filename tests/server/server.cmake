@@ -2,3 +2,6 @@
 quire_test(server_frontend_test frontend_test.cc pending_output_test.cc stop_checker_test.cc validator_test.cc
            DEPS quire_frontend quire_testing LABELS fast)
 quire_test(server_config_test config_test.cc DEPS quire_config LABELS fast)
+if(QUIRE_WITH_GRPC)
+  quire_test(server_grpc_test grpc_test.cc DEPS quire_grpc quire_testing LABELS grpc)
+endif()

@@ -1,0 +1,250 @@
+"""Drives the real quired with --device sim: ready line, exit codes, drain under load, reflection, keepalive.
+
+Usage: server_process_test.py QUIRED. Needs python3-grpcio; exits 77 (skipped) without it. Messages are written and read
+byte by byte here, so no protobuf for Python is needed.
+"""
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+try:
+    import grpc
+except ImportError:
+    print("skipped: python3-grpcio is not installed")
+    sys.exit(77)
+
+QUIRED = sys.argv[1]
+WORK = tempfile.TemporaryDirectory(prefix="quire_process_test_")
+
+
+def varint(value):
+    out = b""
+    while value > 127:
+        out += bytes([value & 127 | 128])
+        value >>= 7
+    return out + bytes([value])
+
+
+def number(field, value):
+    return varint(field << 3) + varint(value)
+
+
+def message(field, body):
+    return varint(field << 3 | 2) + varint(len(body)) + body
+
+
+def fields(data):
+    """{number: last value} of a message; nested messages stay bytes."""
+    found, at = {}, 0
+
+    def read():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while at < len(data):
+        tag = read()
+        kind = tag & 7
+        if kind == 0:
+            found[tag >> 3] = read()
+            continue
+        size = {1: 8, 5: 4}.get(kind) or read()
+        found[tag >> 3] = data[at:at + size]
+        at += size
+    return found
+
+
+def make_model():
+    """config.json and a tokenizer whose tokens are single bytes."""
+    folder = os.path.join(WORK.name, "model")
+    os.makedirs(folder, exist_ok=True)
+    # The 256 characters that byte-level BPE writes bytes as.
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [b for b in range(256) if b not in printable]
+    spelling = {b: chr(b) for b in printable} | {b: chr(256 + i) for i, b in enumerate(others)}
+    tokenizer = {
+        "version": "1.0",
+        "added_tokens": [{"id": 256, "content": "<eos>", "special": True, "single_word": False, "lstrip": False,
+                          "rstrip": False, "normalized": False}],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+        "post_processor": None,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
+                  "vocab": {spelling[b]: b for b in range(256)}, "merges": []},
+    }
+    config = {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 257, "hidden_size": 64,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128,
+        "rms_norm_eps": 1e-5, "max_position_embeddings": 2048, "rope_theta": 10000.0, "eos_token_id": 256,
+        "tie_word_embeddings": True,
+    }
+    for name, value in (("config.json", config), ("tokenizer.json", tokenizer)):
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as out:
+            json.dump(value, out)
+    return folder
+
+
+MODEL = make_model()
+
+
+class Daemon:
+    """A quired that serves, or its exit code if it never did."""
+
+    def __init__(self, *args):
+        self.process = subprocess.Popen([QUIRED, "--model", MODEL, "--device", "sim", "--grpc-listen", "127.0.0.1:0",
+                                         "--kv-blocks", "512", *args], stderr=subprocess.PIPE, text=True)
+        self.lines = []
+        self.address = None
+        for line in self.process.stderr:
+            self.lines.append(line)
+            match = re.match(r"quired: ready grpc=(\S+) model=\S+ device=sim kv_blocks=\d+ block_size=\d+$", line)
+            if match:
+                self.address = match.group(1)
+                break
+        # Somebody has to empty the pipe.
+        self.reader = threading.Thread(target=lambda: self.lines.extend(self.process.stderr))
+        self.reader.start()
+
+    def wait(self):
+        code = self.process.wait(timeout=60)
+        self.reader.join()
+        return code
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+        return self.wait()
+
+
+def stream(channel, max_tokens):
+    call = channel.unary_stream("/quire.v1.Generation/GenerateStream", request_serializer=lambda b: b,
+                                response_deserializer=lambda b: b)
+    # GenerateRequest{text = 3, stopping = 7{max_tokens = 1, ignore_eos = 6}}
+    return call(message(3, b"hello") + message(7, number(1, max_tokens) + number(6, 1)))
+
+
+def completion_tokens(response):
+    # GenerateResponse{usage = 4{completion_tokens = 3}}
+    return fields(fields(response).get(4, b"")).get(3)
+
+
+def health(channel, service=b""):
+    call = channel.unary_unary("/grpc.health.v1.Health/Check", request_serializer=lambda b: b,
+                               response_deserializer=lambda b: b)
+    # HealthCheckRequest{service = 1}, HealthCheckResponse{status = 1: SERVING is 1}
+    return call(b"\x0a" + bytes([len(service)]) + service) == b"\x08\x01"
+
+
+class ProcessTest(unittest.TestCase):
+    def test_drain_under_load(self):
+        daemon = Daemon("--sim-time-scale", "1", "--drain-timeout", "50")
+        started, results = threading.Semaphore(0), []
+
+        def client(index):
+            with grpc.insecure_channel(daemon.address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+                try:
+                    messages = stream(channel, max_tokens=300 + index)
+                    last = next(messages)
+                    started.release()
+                    for last in messages:
+                        pass
+                    results.append(completion_tokens(last) == 300 + index)
+                except grpc.RpcError as error:
+                    started.release()
+                    results.append(error.code())
+
+        threads = [threading.Thread(target=client, args=(i,)) for i in range(12)]
+        for thread in threads:
+            thread.start()
+        for _ in threads:
+            started.acquire()
+        with grpc.insecure_channel(daemon.address) as channel:
+            self.assertTrue(health(channel))
+            self.assertTrue(health(channel, b"quire.v1.Generation"))
+            daemon.process.send_signal(signal.SIGTERM)
+            refused = None
+            while refused is None:  # until the signal has been seen
+                try:
+                    list(stream(channel, max_tokens=1))
+                except grpc.RpcError as error:
+                    refused = error
+            self.assertEqual(refused.code(), grpc.StatusCode.UNAVAILABLE)
+            details = dict(refused.trailing_metadata())
+            self.assertIn(b"google.rpc.RetryInfo", details["grpc-status-details-bin"])
+            self.assertFalse(health(channel))
+        for thread in threads:
+            thread.join()
+        self.assertEqual(results, [True] * 12)
+        self.assertEqual(daemon.wait(), 0)
+        self.assertEqual(sum(" request id=" in line for line in daemon.lines if "status=OK" in line) >= 12, True)
+        self.assertFalse(any("hello" in line for line in daemon.lines))
+
+    def test_drain_timeout_aborts_with_unavailable(self):
+        daemon = Daemon("--sim-time-scale", "20", "--drain-timeout", "0")
+        with grpc.insecure_channel(daemon.address) as channel:
+            messages = stream(channel, max_tokens=2000)
+            next(messages)
+            daemon.process.send_signal(signal.SIGTERM)
+            with self.assertRaises(grpc.RpcError) as raised:
+                list(messages)
+            self.assertEqual(raised.exception.code(), grpc.StatusCode.UNAVAILABLE)
+        self.assertEqual(daemon.wait(), 0)
+
+    def test_second_signal_stops_at_once(self):
+        daemon = Daemon("--sim-time-scale", "20", "--drain-timeout", "3600")
+        with grpc.insecure_channel(daemon.address) as channel:
+            messages = stream(channel, max_tokens=2000)
+            next(messages)
+            daemon.process.send_signal(signal.SIGINT)
+            daemon.process.send_signal(signal.SIGTERM)
+            with self.assertRaises(grpc.RpcError):
+                list(messages)
+        self.assertEqual(daemon.wait(), 0)
+
+    def test_exit_codes(self):
+        daemon = Daemon()
+        for code, args in ((69, ["--grpc-listen", daemon.address]), (66, ["--model", "/no/such/model"]),
+                           (64, ["--no-such-option"]), (64, ["--http-listen", "127.0.0.1:1"]),
+                           (78, ["--block-size", "3"]), (78, ["--grpc-listen", "nonsense"])):
+            with self.subTest(args=args):
+                base = [QUIRED, "--device", "sim", "--grpc-listen", "127.0.0.1:0", "--model", MODEL]
+                base = [value for key, value in zip([None] + base, base)
+                        if not (value in args or key in args)]  # an option is given once
+                result = subprocess.run(base + args, stderr=subprocess.PIPE, text=True, timeout=60)
+                self.assertEqual(result.returncode, code, result.stderr)
+                self.assertTrue(result.stderr.strip())
+        check = subprocess.run([QUIRED, "--model", MODEL, "--device", "sim", "--grpc-listen", "127.0.0.1:0",
+                                "--check-config"], timeout=60)
+        self.assertEqual(check.returncode, 0)
+        self.assertEqual(daemon.stop(), 0)
+
+    def test_reflection_and_json_logs(self):
+        daemon = Daemon("--log-format", "json")
+        with grpc.insecure_channel(daemon.address) as channel:
+            call = channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                                         request_serializer=lambda b: b, response_deserializer=lambda b: b)
+            listing = next(call(iter([b"\x3a\x01*"])))  # list_services = 7
+            self.assertIn(b"quire.v1.Generation", listing)
+            self.assertIn(b"grpc.health.v1.Health", listing)
+        self.assertEqual(daemon.stop(), 0)
+        events = [json.loads(line) for line in daemon.lines if not line.startswith("quired: ready")]
+        self.assertTrue(events)
+        self.assertTrue(all({"time", "level", "message"} <= event.keys() for event in events))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
