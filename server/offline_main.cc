@@ -112,9 +112,6 @@ int Main(int argc, char** argv) {
   CLI::App app("Generates from a file of requests, one JSON object a line, without a network.", "quire_offline");
   AddEngineFlags(app, options.engine);
   AddModelFlags(app, options.model);
-  app.add_option("--sim-time-scale", options.engine.sim_time_scale,
-                 "sim device: seconds waited per second of the time model; 0 does not wait")
-      ->capture_default_str();
   app.add_option("--requests", options.requests_path, "JSON lines to answer; - is standard input")
       ->required()
       ->type_name("FILE");
