@@ -75,6 +75,8 @@ class AnswerSink : public OutputSink {
 
 absl::Status RunOfflineBatch(Frontend& frontend, std::istream& in, std::ostream& out, int32_t max_in_flight) {
   Answers answers(out);
+  // Reading from std::cin would otherwise flush std::cout while another thread writes to it.
+  std::ostream* const tied = in.tie(nullptr);
   int64_t line_number = 0;
   for (std::string line; std::getline(in, line, '\n');) {
     ++line_number;
@@ -91,7 +93,9 @@ absl::Status RunOfflineBatch(Frontend& frontend, std::istream& in, std::ostream&
     answers.Write(ErrorJson(request.id, handle.status()));
     answers.End();
   }
-  return answers.AwaitAll();
+  const absl::Status status = answers.AwaitAll();
+  in.tie(tied);
+  return status;
 }
 
 }  // namespace quire

@@ -157,6 +157,11 @@ TEST(OfflineResultTest, StopReasons) {
   EXPECT_EQ(reason(FinishReason::kAborted, Finish::Stop::kNone, -1), std::pair(std::string("abort"), json(nullptr)));
 }
 
+struct FlushCounter : std::streambuf {
+  int flushes = 0;
+  int sync() override { return ++flushes, 0; }
+};
+
 // A batch on the simulated model; the answers by id.
 std::map<json, json> RunBatch(const std::string& lines, int32_t max_in_flight) {
   SimRunnerOptions sim;
@@ -178,8 +183,13 @@ std::map<json, json> RunBatch(const std::string& lines, int32_t max_in_flight) {
   Frontend frontend(**engine, tokenizer, options);
   std::istringstream in(lines);
   std::ostringstream out;
+  FlushCounter counter;
+  std::ostream tied(&counter);
+  in.tie(&tied);  // as std::cin is to std::cout
   const absl::Status status = RunOfflineBatch(frontend, in, out, max_in_flight);
   EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(counter.flushes, 0) << "the reading thread flushed a stream that belongs to the writing one";
+  EXPECT_EQ(in.tie(), &tied);
   std::map<json, json> answers;
   std::istringstream result(out.str());
   for (std::string line; std::getline(result, line);) {
