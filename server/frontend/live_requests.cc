@@ -6,7 +6,7 @@
 namespace quire {
 
 absl::Status LiveRequests::Add(const std::shared_ptr<LiveRequest>& live) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (closed_) return absl::UnavailableError("the server is draining and takes no new requests");
   const auto known = by_id_.find(live->request_id);
   if (known != by_id_.end()) {
@@ -21,13 +21,13 @@ absl::Status LiveRequests::Add(const std::shared_ptr<LiveRequest>& live) {
 }
 
 std::shared_ptr<LiveRequest> LiveRequests::Find(uint64_t handle) const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const auto found = by_handle_.find(handle);
   return found == by_handle_.end() ? nullptr : found->second;
 }
 
 std::vector<uint64_t> LiveRequests::FindIds(absl::Span<const std::string> request_ids) const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   std::vector<uint64_t> handles;
   for (const std::string& id : request_ids) {
     if (const auto found = by_id_.find(id); found != by_id_.end()) handles.push_back(found->second);
@@ -36,14 +36,14 @@ std::vector<uint64_t> LiveRequests::FindIds(absl::Span<const std::string> reques
 }
 
 std::vector<std::shared_ptr<LiveRequest>> LiveRequests::All() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   std::vector<std::shared_ptr<LiveRequest>> all;
   for (const auto& [handle, live] : by_handle_) all.push_back(live);
   return all;
 }
 
 bool LiveRequests::End(uint64_t handle, EndCause cause) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const auto found = by_handle_.find(handle);
   if (found == by_handle_.end()) return false;
   LiveRequest& live = *found->second;
@@ -53,46 +53,49 @@ bool LiveRequests::End(uint64_t handle, EndCause cause) {
 }
 
 bool LiveRequests::MarkSubmitted(LiveRequest& live) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   live.submitted = true;
   return live.cause != EndCause::kNone;
 }
 
 EndCause LiveRequests::CauseOf(const LiveRequest& live) const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return live.cause;
 }
 
 void LiveRequests::ReleaseId(const LiveRequest& live) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   ReleaseIdLocked(live);
 }
 
 void LiveRequests::Remove(const LiveRequest& live) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   ReleaseIdLocked(live);
   by_handle_.erase(live.handle);
+  if (by_handle_.empty()) emptied_.SignalAll();
 }
 
 void LiveRequests::Close() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   closed_ = true;
 }
 
 bool LiveRequests::closed() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return closed_;
 }
 
 int64_t LiveRequests::size() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return static_cast<int64_t>(by_handle_.size());
 }
 
 bool LiveRequests::WaitEmpty(absl::Time deadline) const {
-  absl::MutexLock lock(&mutex_);
-  const auto empty = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return by_handle_.empty(); };
-  return mutex_.AwaitWithDeadline(absl::Condition(&empty), deadline);
+  MutexLock lock(&mutex_);
+  while (!by_handle_.empty()) {
+    if (emptied_.WaitUntil(&mutex_, deadline)) return by_handle_.empty();
+  }
+  return true;
 }
 
 void LiveRequests::ReleaseIdLocked(const LiveRequest& live) {

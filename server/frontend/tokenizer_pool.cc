@@ -15,7 +15,7 @@ TokenizerPool::TokenizerPool(Options options) : options_(options) {
 TokenizerPool::~TokenizerPool() { Stop(); }
 
 absl::Status TokenizerPool::Post(int64_t bytes, std::function<void()> task) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (stopping_) return absl::UnavailableError("the server is shutting down");
   if (num_tasks_ >= options_.max_tasks)
     return absl::ResourceExhaustedError(
@@ -26,13 +26,15 @@ absl::Status TokenizerPool::Post(int64_t bytes, std::function<void()> task) {
   ++num_tasks_;
   num_bytes_ += bytes;
   waiting_.push_back({bytes, std::move(task)});
+  changed_.SignalOne();
   return absl::OkStatus();
 }
 
 void TokenizerPool::Stop() {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     stopping_ = true;
+    changed_.SignalAll();
   }
   for (std::thread& thread : threads_) {
     if (thread.joinable()) thread.join();
@@ -40,19 +42,18 @@ void TokenizerPool::Stop() {
 }
 
 void TokenizerPool::Run() {
-  const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !waiting_.empty(); };
   for (;;) {
     Task task;
     {
-      absl::MutexLock lock(&mutex_);
-      mutex_.Await(absl::Condition(&has_work));
+      MutexLock lock(&mutex_);
+      while (!stopping_ && waiting_.empty()) changed_.Wait(&mutex_);
       if (waiting_.empty()) return;
       task = std::move(waiting_.front());
       waiting_.pop_front();
     }
     task.run();
     task.run = nullptr;  // what it held is free before its bytes are
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     --num_tasks_;
     num_bytes_ -= task.bytes;
   }

@@ -8,7 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
+#include "kernels/base/mutex.h"
 
 namespace quire {
 
@@ -41,7 +41,8 @@ class TokenizerPool {
   void Run();
 
   const Options options_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
+  CondVar changed_;  // a task came, or Stop
   std::deque<Task> waiting_ ABSL_GUARDED_BY(mutex_);
   int64_t num_tasks_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -1,24 +1,9 @@
 // A step of sizes seen before allocates nothing, on any backend.
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
 #include "gtest/gtest.h"
 #include "tests/model/model_test_util.h"
+#include "tests/testing/allocation_counter.h"
 #include "tests/testing/ref_data.h"
-
-namespace {
-std::atomic<int64_t> g_allocations{0};
-}
-
-void* operator new(size_t size) {
-  ++g_allocations;
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace quire::testing {
 namespace {
@@ -51,12 +36,12 @@ TEST(StepAllocationTest, DecodeStepsAllocateNothing) {
       batch.block_copies = copies;
       batch.samples = samples;
       batch.scores = scores;
-      const int64_t before = g_allocations;
+      const int64_t before = TotalAllocations();
       ASSERT_TRUE((*runner)->Submit(batch).ok());
       ASSERT_TRUE((*runner)->Wait(&result).ok());
       // The first steps size what is kept: two results take turns.
       if (position < 4) continue;
-      EXPECT_EQ(g_allocations - before, 0) << "step " << position;
+      EXPECT_EQ(TotalAllocations() - before, 0) << "step " << position;
     }
   }
 }

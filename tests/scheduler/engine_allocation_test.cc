@@ -1,9 +1,6 @@
-// The engine thread allocates nothing in steady state: an operator new that counts, on the engine thread only and only
-// between two steps.
+// The engine thread allocates nothing in steady state.
 #include <atomic>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -13,38 +10,8 @@
 #include "model/transformer_runner.h"
 #include "scheduler/engine_with_runner.h"
 #include "tests/scheduler/engine_test_util.h"
+#include "tests/testing/allocation_counter.h"
 #include "tests/testing/ref_data.h"
-
-namespace {
-thread_local bool counting = false;
-thread_local int64_t num_allocations = 0;
-
-void* CountingAllocate(size_t bytes, size_t alignment) {
-  if (counting) ++num_allocations;
-  void* data = alignment <= alignof(std::max_align_t)
-                   ? std::malloc(bytes)
-                   : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-  if (data == nullptr) std::abort();
-  return data;
-}
-}  // namespace
-
-void* operator new(size_t bytes) { return CountingAllocate(bytes, 1); }
-void* operator new[](size_t bytes) { return CountingAllocate(bytes, 1); }
-void* operator new(size_t bytes, std::align_val_t alignment) {
-  return CountingAllocate(bytes, static_cast<size_t>(alignment));
-}
-void* operator new[](size_t bytes, std::align_val_t alignment) {
-  return CountingAllocate(bytes, static_cast<size_t>(alignment));
-}
-void operator delete(void* data) noexcept { std::free(data); }
-void operator delete[](void* data) noexcept { std::free(data); }
-void operator delete(void* data, size_t) noexcept { std::free(data); }
-void operator delete[](void* data, size_t) noexcept { std::free(data); }
-void operator delete(void* data, std::align_val_t) noexcept { std::free(data); }
-void operator delete[](void* data, std::align_val_t) noexcept { std::free(data); }
-void operator delete(void* data, size_t, std::align_val_t) noexcept { std::free(data); }
-void operator delete[](void* data, size_t, std::align_val_t) noexcept { std::free(data); }
 
 namespace quire {
 namespace {
@@ -77,7 +44,7 @@ EngineRequest Request(uint64_t handle, int32_t block_size) {
 // over 200 decode steps of the second round. The first one warms up what grows with the length of the context.
 int64_t AllocationsInSteadyState(std::unique_ptr<ModelRunner> runner, const ModelConfig& config) {
   std::atomic<bool> warm = false, submitted = false;
-  int64_t first = 0, allocations = -1;
+  int64_t first = 0, before = 0, allocations = -1;
   RunnerHooks hooks;
   hooks.before_step = [&](int64_t step, const ForwardBatch& batch) {
     while (warm && !submitted) std::this_thread::yield();
@@ -85,8 +52,8 @@ int64_t AllocationsInSteadyState(std::unique_ptr<ModelRunner> runner, const Mode
     if (warm && first == 0 && batch.samples.size() == kSequences && batch.token_ids.size() == kSequences) {
       first = step + 40;
     }
-    if (first != 0 && step == first) num_allocations = 0, counting = true;
-    if (first != 0 && step == first + kSteps) counting = false, allocations = num_allocations;
+    if (first != 0 && step == first) before = testing::ThreadAllocations();
+    if (first != 0 && step == first + kSteps) allocations = testing::ThreadAllocations() - before;
     return absl::OkStatus();
   };
   const int32_t block_size = runner->block_size();
@@ -147,11 +114,9 @@ INSTANTIATE_TEST_SUITE_P(Devices, EngineAllocationModelTest,
                          [](const auto& test) { return std::string(Name(test.param)); });
 
 TEST(EngineAllocationTest, TheCounterCounts) {
-  counting = true;
-  num_allocations = 0;
+  const int64_t before = testing::ThreadAllocations();
   std::make_unique<std::vector<int>>(100);
-  counting = false;
-  EXPECT_EQ(num_allocations, 2);
+  EXPECT_EQ(testing::ThreadAllocations() - before, 2);
 }
 
 }  // namespace

@@ -1,23 +1,8 @@
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/testing/allocation_counter.h"
 #include "tests/testing/scheduler_harness.h"
-
-// Counts every allocation of this binary by replacing the global operator new.
-namespace {
-std::atomic<int64_t> num_allocations = 0;
-}  // namespace
-
-void* operator new(size_t bytes) {
-  ++num_allocations;
-  if (void* memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace quire {
 namespace {
@@ -41,10 +26,10 @@ TEST(SchedulerAllocationsTest, StepsOfFixedMembershipAllocateNothing) {
     };
     h.Step();  // prompts, then forks
     for (int i = 0; i < 5; ++i) step();
-    const int64_t before = num_allocations;
+    const int64_t before = testing::ThreadAllocations();
     EXPECT_GT(before, 0);
     for (int i = 0; i < 200; ++i) step();
-    EXPECT_EQ(num_allocations - before, 0);
+    EXPECT_EQ(testing::ThreadAllocations() - before, 0);
     EXPECT_EQ(h.scheduler.CheckInvariants(), absl::OkStatus());
   }
 }
