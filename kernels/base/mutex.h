@@ -7,20 +7,52 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
 
-// std::mutex with the annotations that Clang's thread-safety analysis reads. Not absl::Mutex: ThreadSanitizer cannot
-// see into Debian's uninstrumented Abseil and would report every access that such a lock guards.
+// A mutex with waiting for a condition, over the standard library, with the annotations that Clang's thread-safety
+// analysis reads. Not absl::Mutex: ThreadSanitizer cannot see into Debian's uninstrumented Abseil and would report
+// every access that such a lock guards.
 namespace quire {
 
 class ABSL_LOCKABLE Mutex {
  public:
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mutex_.lock(); }
-  void Unlock() ABSL_UNLOCK_FUNCTION() { mutex_.unlock(); }
+  void Unlock() ABSL_UNLOCK_FUNCTION() {
+    const bool wake = num_waiting_ > 0;
+    mutex_.unlock();
+    if (wake) changed_.notify_all();
+  }
+
+  // With the lock held: releases it until `condition()`, called with the lock held, is true. Whatever makes it true
+  // must do so under this lock.
+  template <typename Condition>
+  void Await(const Condition& condition) ABSL_EXCLUSIVE_LOCKS_REQUIRED(this) {
+    AwaitWithDeadline(condition, absl::InfiniteFuture());
+  }
+
+  // The same, at most until `deadline`. Returns the condition's last value.
+  template <typename Condition>
+  bool AwaitWithDeadline(const Condition& condition, absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(this) {
+    std::unique_lock<std::mutex> lock(mutex_, std::adopt_lock);
+    ++num_waiting_;
+    bool result = condition();
+    for (bool expired = false; !result && !expired; result = condition()) {
+      if (deadline == absl::InfiniteFuture()) {
+        changed_.wait(lock);
+      } else {
+        expired = changed_.wait_until(lock, absl::ToChronoTime(deadline)) == std::cv_status::timeout;
+      }
+    }
+    --num_waiting_;
+    lock.release();
+    return result;
+  }
 
  private:
-  friend class CondVar;
   std::mutex mutex_;
+  std::condition_variable changed_;
+  int num_waiting_ = 0;  // guarded by mutex_
 };
 
+// Holds a mutex for the life of the object.
 class ABSL_SCOPED_LOCKABLE MutexLock {
  public:
   explicit MutexLock(Mutex* mutex) ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex) : mutex_(mutex) { mutex_->Lock(); }
@@ -30,32 +62,6 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
 
  private:
   Mutex* const mutex_;
-};
-
-class CondVar {
- public:
-  // Releases the mutex while waiting. May return without a signal: call it in a loop over the condition.
-  void Wait(Mutex* mutex) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
-    condition_.wait(lock);
-    lock.release();
-  }
-  // The same, at most until `deadline`. True if the deadline has passed.
-  bool WaitUntil(Mutex* mutex, absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    if (deadline == absl::InfiniteFuture()) {
-      Wait(mutex);
-      return false;
-    }
-    std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
-    const bool passed = condition_.wait_until(lock, absl::ToChronoTime(deadline)) == std::cv_status::timeout;
-    lock.release();
-    return passed;
-  }
-  void SignalAll() { condition_.notify_all(); }
-  void SignalOne() { condition_.notify_one(); }
-
- private:
-  std::condition_variable condition_;
 };
 
 }  // namespace quire

@@ -72,7 +72,6 @@ void LiveRequests::Remove(const LiveRequest& live) {
   MutexLock lock(&mutex_);
   ReleaseIdLocked(live);
   by_handle_.erase(live.handle);
-  if (by_handle_.empty()) emptied_.SignalAll();
 }
 
 void LiveRequests::Close() {
@@ -92,10 +91,8 @@ int64_t LiveRequests::size() const {
 
 bool LiveRequests::WaitEmpty(absl::Time deadline) const {
   MutexLock lock(&mutex_);
-  while (!by_handle_.empty()) {
-    if (emptied_.WaitUntil(&mutex_, deadline)) return by_handle_.empty();
-  }
-  return true;
+  const auto empty = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return by_handle_.empty(); };
+  return mutex_.AwaitWithDeadline(empty, deadline);
 }
 
 void LiveRequests::ReleaseIdLocked(const LiveRequest& live) {

@@ -67,7 +67,6 @@ class LiveRequests {
   void ReleaseIdLocked(const LiveRequest& live) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable Mutex mutex_;
-  mutable CondVar emptied_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_map<uint64_t, std::shared_ptr<LiveRequest>> by_handle_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, uint64_t> by_id_ ABSL_GUARDED_BY(mutex_);

@@ -26,7 +26,6 @@ absl::Status TokenizerPool::Post(int64_t bytes, std::function<void()> task) {
   ++num_tasks_;
   num_bytes_ += bytes;
   waiting_.push_back({bytes, std::move(task)});
-  changed_.SignalOne();
   return absl::OkStatus();
 }
 
@@ -34,7 +33,6 @@ void TokenizerPool::Stop() {
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
-    changed_.SignalAll();
   }
   for (std::thread& thread : threads_) {
     if (thread.joinable()) thread.join();
@@ -42,11 +40,12 @@ void TokenizerPool::Stop() {
 }
 
 void TokenizerPool::Run() {
+  const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !waiting_.empty(); };
   for (;;) {
     Task task;
     {
       MutexLock lock(&mutex_);
-      while (!stopping_ && waiting_.empty()) changed_.Wait(&mutex_);
+      mutex_.Await(has_work);
       if (waiting_.empty()) return;
       task = std::move(waiting_.front());
       waiting_.pop_front();

@@ -42,7 +42,6 @@ class TokenizerPool {
 
   const Options options_;
   Mutex mutex_;
-  CondVar changed_;  // a task came, or Stop
   std::deque<Task> waiting_ ABSL_GUARDED_BY(mutex_);
   int64_t num_tasks_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -1,10 +1,10 @@
 #include "server/frontend/frontend.h"
 
+#include <latch>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/frontend/errors.h"
@@ -26,7 +26,7 @@ class FrontendTest : public ::testing::Test {
   FrontendTest() : tokenizer_({"STOP", "\xF0\x9F", "\x98\x80"}) {
     options_.served_model_names = {"fake"};
     options_.on_finished = [this](const RequestRecord& record) {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       records_.push_back(record);
     };
   }
@@ -58,7 +58,7 @@ class FrontendTest : public ::testing::Test {
   FakeEngine engine_;
   FakeTokenizer tokenizer_;
   FrontendOptions options_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::vector<RequestRecord> records_;
   std::shared_ptr<CollectingSink> sink_ = std::make_shared<CollectingSink>();
   EngineRequest submitted_;
@@ -87,7 +87,7 @@ TEST_F(FrontendTest, StreamsTextIdsUsageAndTimings) {
   EXPECT_EQ(sink_->usage.prompt_tokens, 3);
   EXPECT_EQ(sink_->usage.completion_tokens, 3);
   EXPECT_GE(sink_->timings.total, absl::ZeroDuration());
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   ASSERT_EQ(records_.size(), 1u);
   EXPECT_EQ(records_[0].request_id, "r1");
   EXPECT_EQ(records_[0].finish, "length");
@@ -287,14 +287,14 @@ TEST_F(FrontendTest, AbortByIdFinishesTheSequencesAndUnknownIdsAreIgnored) {
 }
 
 TEST_F(FrontendTest, RequestsThatEndBeforeTheTokenizerGotToThemNeverReachTheEngine) {
-  absl::Notification encoding, go_on;
+  std::latch encoding(1), go_on(1);
   tokenizer_.on_encode = [&](std::string_view text) {
     if (text != "block") return;
-    encoding.Notify();
-    go_on.WaitForNotification();
+    encoding.count_down();
+    go_on.wait();
   };
   const auto blocker = frontend().Generate(TextRequest("block"), std::make_shared<CollectingSink>());
-  encoding.WaitForNotification();
+  encoding.wait();
   auto aborted = std::make_shared<CollectingSink>(), cancelled = std::make_shared<CollectingSink>();
   GenerateRequest request = TextRequest("p");
   request.request_id = "aborted";
@@ -304,7 +304,7 @@ TEST_F(FrontendTest, RequestsThatEndBeforeTheTokenizerGotToThemNeverReachTheEngi
   const std::vector<std::string> ids = {"aborted"};
   frontend().Abort(ids);
   frontend().Cancel(*handle);
-  go_on.Notify();
+  go_on.count_down();
   aborted->WaitForEnd();
   cancelled->WaitForEnd();
   EXPECT_EQ(aborted->sequences.at(1).finish->reason, FinishReason::kAborted);
@@ -317,8 +317,8 @@ TEST_F(FrontendTest, RequestsThatEndBeforeTheTokenizerGotToThemNeverReachTheEngi
 
 TEST_F(FrontendTest, AFullTokenizerIsAnAnswerWithRetryAdvice) {
   options_.max_encoding_requests = 2;
-  absl::Notification go_on;
-  tokenizer_.on_encode = [&](std::string_view) { go_on.WaitForNotification(); };
+  std::latch go_on(1);
+  tokenizer_.on_encode = [&](std::string_view) { go_on.wait(); };
   ASSERT_TRUE(frontend().Generate(TextRequest("a"), sink_).ok());
   ASSERT_TRUE(frontend().Generate(TextRequest("b"), sink_).ok());
   GenerateRequest request = TextRequest("c");
@@ -328,7 +328,7 @@ TEST_F(FrontendTest, AFullTokenizerIsAnAnswerWithRetryAdvice) {
   EXPECT_TRUE(RetryDelayOf(full).has_value());
   EXPECT_THAT(std::string(full.message()), HasSubstr("2"));
   EXPECT_EQ(frontend().num_live_requests(), 2);  // the refused one left nothing behind
-  go_on.Notify();
+  go_on.count_down();
   engine_.WaitForRequest(2);
 }
 
@@ -426,24 +426,24 @@ TEST_F(FrontendTest, NoTextAndNoIdsOnRequest) {
 }
 
 TEST_F(FrontendTest, TokenizeAndDetokenizeCheckTheirInput) {
-  absl::Notification done[4];
+  std::latch done(4);
   frontend().Tokenize("hi", true, [&](const absl::StatusOr<std::vector<int32_t>>& ids) {
     EXPECT_THAT(*ids, ElementsAre(FakeTokenizer::kBos, 'h', 'i'));
-    done[0].Notify();
+    done.count_down();
   });
   frontend().Tokenize("\xFF", true, [&](const absl::StatusOr<std::vector<int32_t>>& ids) {
     EXPECT_EQ(FieldOf(ids.status()), "text");
-    done[1].Notify();
+    done.count_down();
   });
   frontend().Detokenize({FakeTokenizer::kBos, 'h', 'i'}, true, [&](const absl::StatusOr<std::string>& text) {
     EXPECT_EQ(*text, "hi");
-    done[2].Notify();
+    done.count_down();
   });
   frontend().Detokenize({1, 300}, true, [&](const absl::StatusOr<std::string>& text) {
     EXPECT_EQ(FieldOf(text.status()), "ids[1]");
-    done[3].Notify();
+    done.count_down();
   });
-  for (absl::Notification& n : done) n.WaitForNotification();
+  done.wait();
 }
 
 }  // namespace

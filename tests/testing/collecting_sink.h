@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
+#include "kernels/base/mutex.h"
 #include "server/frontend/output_sink.h"
 
 namespace quire::testing {
@@ -16,7 +16,7 @@ class CollectingSink final : public OutputSink {
  public:
   void Accepted(const std::string& request_id) override { id = request_id; }
   void Write(OutputDelta delta) override {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     ended_twice_ |= ended_;
     if (delta.prompt) {
       prompt_tokens = delta.prompt->prompt_tokens;
@@ -40,7 +40,7 @@ class CollectingSink final : public OutputSink {
     ++num_writes_;
   }
   void Fail(const absl::Status& status_in) override {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     ended_twice_ |= ended_;
     status = status_in;
     ended_ = true;
@@ -48,16 +48,16 @@ class CollectingSink final : public OutputSink {
   bool IsGone() const override { return gone; }
 
   void WaitForEnd() {
-    absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(&ended_));
+    MutexLock lock(&mutex_);
+    mutex_.Await([this] { return ended_; });
   }
   void WaitForWrites(int count) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     const auto enough = [&] { return num_writes_ >= count; };
-    mutex_.Await(absl::Condition(&enough));
+    mutex_.Await(enough);
   }
   bool ended_twice() {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     return ended_twice_;
   }
 
@@ -74,7 +74,7 @@ class CollectingSink final : public OutputSink {
   std::atomic<bool> gone = false;
 
  private:
-  absl::Mutex mutex_;
+  Mutex mutex_;
   bool ended_ = false, ended_twice_ = false;
   int num_writes_ = 0;
 };

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "kernels/base/mutex.h"
 #include "scheduler/engine.h"
 
 namespace quire::testing {
@@ -35,38 +35,38 @@ class FakeEngine final : public Engine {
 
   // Blocks until `count` requests have come; the latest of them.
   EngineRequest WaitForRequest(size_t count) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     const auto enough = [&] { return requests_.size() >= count; };
-    mutex_.Await(absl::Condition(&enough));
+    mutex_.Await(enough);
     return requests_[count - 1];
   }
   void WaitForAborts(size_t count) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     const auto enough = [&] { return aborts_.size() >= count; };
-    mutex_.Await(absl::Condition(&enough));
+    mutex_.Await(enough);
   }
   std::vector<std::pair<uint64_t, int32_t>> aborts() {  // sequence -1: the whole request
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     return aborts_;
   }
   void RefuseWith(absl::Status status) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     refusal_ = std::move(status);
   }
   void SetHealthy(bool healthy) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     healthy_ = healthy;
   }
 
   // One event as one step.
   void EmitToken(uint64_t handle, int32_t token, FinishReason reason = FinishReason::kNone, int32_t sequence = 0) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     StepOutputs step;
     step.sequences.push_back(Event(handle, token, reason, sequence));
     Push(std::move(step));
   }
   void Emit(StepOutputs step) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     for (SequenceOutput& output : step.sequences) output.request_finished = Account(output);
     Push(std::move(step));
   }
@@ -86,19 +86,19 @@ class FakeEngine final : public Engine {
 
   void Start() override {}
   absl::Status Submit(EngineRequest request) override {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (!refusal_.ok()) return refusal_;
     running_[request.handle] = std::vector<bool>(request.params.n, true);
     requests_.push_back(std::move(request));
     return absl::OkStatus();
   }
   void Abort(uint64_t handle) override {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     aborts_.emplace_back(handle, -1);
     if (answers_aborts) EndAll(handle);
   }
   void AbortSequence(uint64_t handle, int32_t sequence_index) override {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     aborts_.emplace_back(handle, sequence_index);
     if (!answers_aborts || !IsRunning(handle, sequence_index)) return;
     StepOutputs step;
@@ -108,21 +108,21 @@ class FakeEngine final : public Engine {
   void BeginDrain() override {}
   bool WaitIdle(absl::Time) override { return true; }
   void Stop() override {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     while (!running_.empty()) EndAll(running_.begin()->first);
     stopped_ = true;
   }
   StepOutputQueue& outputs(int32_t) override { return queue_; }
   const EngineInfo& info() const override { return info_; }
   EngineStats GetStats() const override {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     EngineStats stats;
     stats.requests_running = static_cast<int32_t>(running_.size());
     stats.healthy = healthy_;
     return stats;
   }
   bool IsHealthy() const override {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     return healthy_;
   }
   absl::Status CheckInvariants() override { return absl::OkStatus(); }
@@ -132,13 +132,13 @@ class FakeEngine final : public Engine {
    public:
     explicit Queue(FakeEngine& engine) : engine_(engine) {}
     const StepOutputs* Pop() override {
-      absl::MutexLock lock(&engine_.mutex_);
+      MutexLock lock(&engine_.mutex_);
       const auto ready = [this] { return engine_.stopped_ || !engine_.steps_.empty(); };
-      engine_.mutex_.Await(absl::Condition(&ready));
+      engine_.mutex_.Await(ready);
       return engine_.steps_.empty() ? nullptr : &engine_.steps_.front();
     }
     void Release() override {
-      absl::MutexLock lock(&engine_.mutex_);
+      MutexLock lock(&engine_.mutex_);
       engine_.steps_.pop_front();
     }
 
@@ -179,7 +179,7 @@ class FakeEngine final : public Engine {
   void Push(StepOutputs step) { steps_.push_back(std::move(step)); }
 
   EngineInfo info_;
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   std::deque<StepOutputs> steps_;
   std::vector<EngineRequest> requests_;
   std::map<uint64_t, std::vector<bool>> running_;
