@@ -17,7 +17,18 @@ namespace {
 absl::Status SystemError(const std::string& path, const char* call) {
   const int error = errno;
   const std::string message = absl::StrCat(path, ": ", call, ": ", std::strerror(error));
-  return error == ENOENT || error == ENOTDIR ? absl::NotFoundError(message) : absl::InternalError(message);
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+      return absl::NotFoundError(message);
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case EIO:
+      return absl::InternalError(message);
+    default:  // a name too long, a link to itself, no permission: the path is at fault
+      return absl::InvalidArgumentError(message);
+  }
 }
 
 }  // namespace

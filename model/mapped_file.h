@@ -12,8 +12,9 @@ namespace quire {
 // A regular file mapped read-only. Movable; unmapped on destruction.
 class MappedFile {
  public:
-  // kNotFound if there is no such file; kInvalidArgument if it is not a regular file; kInternal for anything else,
-  // each naming the path. An empty file gives an empty span.
+  // kNotFound if there is no such file; kInvalidArgument if it is not a regular file or its path cannot be opened;
+  // kInternal if the system lacks memory or descriptors or cannot read; each naming the path. An empty file gives an
+  // empty span.
   static absl::StatusOr<MappedFile> Open(const std::string& path);
 
   MappedFile() = default;

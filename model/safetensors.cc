@@ -84,6 +84,13 @@ std::string ReadEntry(const json& entry, SafetensorsFile::Tensor* tensor, uint64
   return {};
 }
 
+// Whether a name stays in its folder and on its line of a message.
+bool IsPlainFileName(std::string_view name) {
+  return !name.empty() && name[0] != '.' && std::none_of(name.begin(), name.end(), [](char c) {
+    return c == '/' || c == '\\' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+  });
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
@@ -198,9 +205,7 @@ absl::Status SafetensorsDirectory::OpenShards(const std::string& index_path) {
   for (const auto& [name, shard] : weight_map->items()) {
     if (!shard.is_string()) return error(absl::StrFormat("weight_map gives no file name for '%s'", Printable(name)));
     const auto& shard_name = shard.get_ref<const std::string&>();
-    const bool plain = !shard_name.empty() && shard_name[0] != '.' &&
-                       shard_name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
-    if (!plain) {
+    if (!IsPlainFileName(shard_name)) {
       return error(
           absl::StrFormat("shard name '%s' of '%s' is not a plain file name", Printable(shard_name), Printable(name)));
     }

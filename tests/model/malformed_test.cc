@@ -10,6 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_replace.h"
 #include "gtest/gtest.h"
+#include "tests/model/gguf_builder.h"
 #include "tests/model/load_for_test.h"
 #include "tests/testing/ref_data.h"
 
@@ -91,6 +92,17 @@ TEST(MalformedTest, MissingFilesAreNotFound) {
   EXPECT_EQ(LoadContainer("/nonexistent/model.gguf").code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(LoadContainer("/nonexistent/model.safetensors").code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(LoadContainer("/dev/null").code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(MalformedTest, ShardNamesThatCannotBeFileNames) {
+  for (const std::string& name :
+       {std::string(300, 'x'), std::string("two\nlines"), std::string("a/b"), std::string()}) {
+    const nlohmann::json index = {{"weight_map", {{"w", name}}}};
+    const std::string path = WriteTemporaryFile("model.safetensors.index.json", index.dump());
+    const absl::Status status = SafetensorsDirectory::Open(std::filesystem::path(path).parent_path()).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_EQ(status.message().find('\n'), absl::string_view::npos) << status;
+  }
 }
 
 }  // namespace
