@@ -130,7 +130,7 @@ absl::Status ReadShapes(const GgufFile& file, const Metadata& metadata, ModelCon
                          metadata.IntOfAllLayers("feed_forward_length", 1, kMaxIntermediateSize));
   QUIRE_ASSIGN_OR_RETURN(config->rms_norm_eps,
                          metadata.Float("attention.layer_norm_rms_epsilon", kMinRmsNormEps, kMaxRmsNormEps));
-  QUIRE_ASSIGN_OR_RETURN(config->max_position_embeddings, metadata.Int("context_length", 1, kMaxPositions));
+  QUIRE_ASSIGN_OR_RETURN(config->max_position_embeddings, metadata.Int("context_length", kMinPositions, kMaxPositions));
   QUIRE_ASSIGN_OR_RETURN(config->vocab_size, ReadVocabSize(file, metadata));
   return absl::OkStatus();
 }
@@ -186,6 +186,10 @@ absl::Status ReadRope(const GgufFile& file, const Metadata& metadata, ModelConfi
       metadata.IntOr("rope.scaling.original_context_length", config->max_position_embeddings, 1, kMaxPositions));
   QUIRE_ASSIGN_OR_RETURN(rope.beta_fast, metadata.FloatOr("rope.scaling.yarn_beta_fast", 32, 1e-6, 1e6));
   QUIRE_ASSIGN_OR_RETURN(rope.beta_slow, metadata.FloatOr("rope.scaling.yarn_beta_slow", 1, 1e-6, 1e6));
+  for (std::string_view name : {"rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor"}) {
+    QUIRE_ASSIGN_OR_RETURN(const double value, metadata.FloatOr(name, 1, -1e6, 1e6));
+    if (value != 1) return metadata.Error(name, absl::StrFormat("is %g: only 1 is supported", value));
+  }
   // GGUF's factor multiplies YaRN's own.
   QUIRE_ASSIGN_OR_RETURN(const double attention, metadata.FloatOr("rope.scaling.attn_factor", 1, 1e-6, 1e6));
   rope.attention_factor = attention * (0.1 * std::log(rope.factor) + 1);
@@ -200,9 +204,9 @@ absl::Status RefuseUnsupported(const GgufFile& file, const Metadata& metadata, i
     return metadata.Error("attention.sliding_window",
                           absl::StrFormat("is %d: sliding windows are not supported", window));
   }
-  for (std::string_view name :
-       {"attention.clamp_kqv", "attention.max_alibi_bias", "attention.scale", "logit_scale", "embedding_scale",
-        "residual_scale", "attn_logit_softcapping", "final_logit_softcapping", "rope.scaling.yarn_log_multiplier"}) {
+  for (std::string_view name : {"attention.clamp_kqv", "attention.max_alibi_bias", "attention.scale", "logit_scale",
+                                "embedding_scale", "residual_scale", "attn_logit_softcapping",
+                                "final_logit_softcapping", "rope.scaling.yarn_log_multiplier", "rope.scaling.alpha"}) {
     if (metadata.Has(name)) return metadata.Error(name, "is given: this is not supported");
   }
   if (file.Has(metadata.Key("attention.causal"))) {

@@ -17,11 +17,14 @@ using namespace config_limits;  // NOLINT: constants only
 
 absl::StatusOr<const Architecture*> ReadArchitecture(const JsonFields& fields, const std::string& where) {
   const json* list = fields.Find("architectures");
+  std::string model_type;
+  if (fields.Has("model_type")) {
+    QUIRE_ASSIGN_OR_RETURN(model_type, fields.String("model_type"));
+  }
   if (list == nullptr) {
     if (!fields.Has("model_type")) {
       return absl::InvalidArgumentError(absl::StrFormat("%s: neither architectures nor model_type is given", where));
     }
-    QUIRE_ASSIGN_OR_RETURN(const std::string model_type, fields.String("model_type"));
     if (const Architecture* found = FindArchitectureByModelType(model_type)) return found;
     return absl::UnimplementedError(absl::StrFormat("%s: model_type '%s' is not supported; architectures that are: %s",
                                                     where, Printable(model_type), KnownArchitectures()));
@@ -30,7 +33,11 @@ absl::StatusOr<const Architecture*> ReadArchitecture(const JsonFields& fields, c
     return fields.Error("architectures", "a list of one name is needed");
   }
   const auto& name = list->front().get_ref<const std::string&>();
-  if (const Architecture* found = FindArchitecture(name)) return found;
+  if (const Architecture* found = FindArchitecture(name)) {
+    const Architecture* other = FindArchitectureByModelType(model_type);
+    if (other == nullptr || other == found) return found;
+    return fields.Error("model_type", absl::StrFormat("but architectures names %s", name));
+  }
   return absl::UnimplementedError(absl::StrFormat("%s: architecture '%s' is not supported, these are: %s", where,
                                                   Printable(name), KnownArchitectures()));
 }
@@ -89,7 +96,8 @@ absl::Status ReadShapes(const JsonFields& fields, ModelConfig* config) {
   }
   QUIRE_ASSIGN_OR_RETURN(config->intermediate_size, fields.Int("intermediate_size", 1, kMaxIntermediateSize));
   QUIRE_ASSIGN_OR_RETURN(config->rms_norm_eps, fields.Float("rms_norm_eps", kMinRmsNormEps, kMaxRmsNormEps));
-  QUIRE_ASSIGN_OR_RETURN(config->max_position_embeddings, fields.Int("max_position_embeddings", 1, kMaxPositions));
+  QUIRE_ASSIGN_OR_RETURN(config->max_position_embeddings,
+                         fields.Int("max_position_embeddings", kMinPositions, kMaxPositions));
   return absl::OkStatus();
 }
 

@@ -26,12 +26,21 @@ std::optional<Type> ParseType(std::string_view name) {
   return std::nullopt;
 }
 
+json WithoutTheta(json scaling) {
+  if (scaling.is_object()) scaling.erase("rope_theta");
+  return scaling;
+}
+
 // The object that says how to scale, null if there is none.
 absl::StatusOr<const json*> FindScaling(const JsonFields& config, const std::string& where) {
+  const json* old_spelling = config.Find("rope_scaling");
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     const json* value = config.Find(key);
     if (value == nullptr) continue;
     if (!value->is_object()) return config.Error(key, "an object is needed");
+    if (old_spelling != nullptr && WithoutTheta(*old_spelling) != WithoutTheta(*value)) {
+      return config.Error(key, "but rope_scaling is given too and says something else");
+    }
     for (const auto& [name, member] : value->items()) {
       if (member.is_object()) {
         return absl::UnimplementedError(
@@ -138,8 +147,9 @@ absl::StatusOr<RopeConfig> ParseHfRope(const json& config, int32_t head_dim, int
   const char* type_key = scaling.Has("rope_type") ? "rope_type" : "type";
   if (!scaling.Has(type_key)) {
     // transformers 5 leaves the type out where it is the default.
-    for (const char* key : {"factor", "short_factor", "low_freq_factor"}) {
-      if (scaling.Has(key)) return scaling.Error(key, "but rope_type is missing");
+    for (const auto& [key, value] : (scaling_object != nullptr ? *scaling_object : none).items()) {
+      if (key == "rope_theta" || key == "partial_rotary_factor" || value.is_null()) continue;
+      return scaling.Error(key.c_str(), "but rope_type is missing");
     }
     return rope;
   }

@@ -11,6 +11,7 @@ inline constexpr int64_t kMaxIntermediateSize = int64_t{1} << 22;
 inline constexpr int64_t kMaxLayers = 4096;
 inline constexpr int64_t kMaxHeads = 4096;
 inline constexpr int64_t kMaxHeadDim = 256;
+inline constexpr int64_t kMinPositions = 2;  // one to read, one to write
 inline constexpr int64_t kMaxPositions = int64_t{1} << 30;
 inline constexpr double kMinRmsNormEps = 1e-12, kMaxRmsNormEps = 1;
 inline constexpr double kMinRopeTheta = 2, kMaxRopeTheta = 1e15;

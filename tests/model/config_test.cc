@@ -56,6 +56,12 @@ TEST(ConfigTest, ReadsBothSpellings) {
   EXPECT_EQ(new_form->rope.type, RopeConfig::Type::kLlama3);
   EXPECT_EQ(new_form->rope.factor, 8);
   EXPECT_EQ(new_form->rope.original_max_position_embeddings, 64);
+
+  config["rope_scaling"] = config["rope_parameters"];
+  config["rope_scaling"].erase("rope_theta");
+  EXPECT_TRUE(Load(config).ok());
+  config["rope_scaling"]["factor"] = 4.0;
+  EXPECT_NE(Load(config).status().message().find("rope_scaling"), absl::string_view::npos);
 }
 
 TEST(ConfigTest, GenerationConfigWinsAndGivesDefaults) {
@@ -86,11 +92,17 @@ TEST(ConfigTest, RefusesByNameWhatWouldChangeResults) {
   EXPECT_NE(MessageWith("rms_norm_eps", 0).find("rms_norm_eps"), std::string::npos);
   EXPECT_NE(MessageWith("head_dim", 258).find("head_dim"), std::string::npos);
   EXPECT_NE(MessageWith("vocab_size", nullptr).find("vocab_size"), std::string::npos);
+  EXPECT_NE(MessageWith("max_position_embeddings", 1).find("max_position_embeddings"), std::string::npos);
+  EXPECT_NE(MessageWith("model_type", "qwen2").find("model_type"), std::string::npos);
+  EXPECT_NE(MessageWith("model_type", 1).find("model_type"), std::string::npos);
+  EXPECT_EQ(MessageWith("model_type", "house-made"), "");
+  EXPECT_NE(MessageWith("rope_scaling", {{"facter", 2.0}}).find("facter"), std::string::npos);
 }
 
 TEST(ConfigTest, Qwen2HasBiasesAndAnUnusedWindow) {
   json config = GoodConfig();
   config["architectures"] = {"Qwen2ForCausalLM"};
+  config["model_type"] = "qwen2";
   config["sliding_window"] = 32;
   config["use_sliding_window"] = false;
   const auto loaded = Load(config);
@@ -137,6 +149,12 @@ TEST(ConfigTest, RefusesGgufFeaturesByName) {
             std::string::npos);
   EXPECT_NE(GgufMessage(GoodGguf().F32("llama.logit_scale", 2)).find("logit_scale"), std::string::npos);
   EXPECT_NE(GgufMessage(GoodGguf().String("llama.rope.scaling.type", "spiral")).find("spiral"), std::string::npos);
+  EXPECT_NE(GgufMessage(GoodGguf()
+                            .String("llama.rope.scaling.type", "yarn")
+                            .F32("llama.rope.scaling.factor", 4)
+                            .F32("llama.rope.scaling.yarn_ext_factor", 0.5f))
+                .find("yarn_ext_factor"),
+            std::string::npos);
   EXPECT_NE(GgufMessage(GoodGguf().U32("llama.vocab_size", 41)).find("vocab_size"), std::string::npos);
   EXPECT_NE(GgufMessage(GoodGguf().U32("llama.attention.value_length", 8)).find("value_length"), std::string::npos);
   EXPECT_NE(GgufMessage(GoodGguf().Tensor("blk.0.attn_q_norm.weight", {4})).find("attn_q_norm"), std::string::npos);
