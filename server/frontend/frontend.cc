@@ -1,5 +1,6 @@
 #include "server/frontend/frontend.h"
 
+#include <algorithm>
 #include <random>
 #include <utility>
 
@@ -15,6 +16,7 @@ namespace quire {
 namespace {
 
 constexpr absl::Duration kRetryDelay = absl::Seconds(1);
+constexpr int64_t kMaxDuplicates = 256;  // requests that wait for their id
 
 RequestLimits MakeLimits(const EngineInfo& info, const FrontendOptions& options) {
   RequestLimits limits;
@@ -75,7 +77,8 @@ Frontend::Frontend(Engine& engine, const Tokenizer& tokenizer, FrontendOptions o
       options_(std::move(options)),
       validator_(MakeLimits(engine.info(), options_)),
       id_key_(RandomKey()),
-      pool_({options_.num_tokenizer_threads, options_.max_encoding_requests, options_.max_encoding_bytes}) {
+      pool_({options_.num_tokenizer_threads, options_.max_encoding_requests, options_.max_encoding_bytes}),
+      duplicates_({.num_threads = 1, .max_tasks = kMaxDuplicates}) {
   QUIRE_CHECK(!options_.served_model_names.empty());
   for (int32_t shard = 0; shard < options_.num_output_shards; ++shard) {
     detokenizers_.emplace_back([this, shard] {
@@ -102,23 +105,37 @@ absl::StatusOr<uint64_t> Frontend::Generate(GenerateRequest request, std::shared
   if (absl::Status status = live_.Add(live); !status.ok()) return Annotate(std::move(status));
   live->sink->Accepted(live->request_id);
 
-  const int64_t bytes = PromptBytes(validated);
   auto shared = std::make_shared<ValidatedRequest>(std::move(validated));
-  const absl::Status posted =
-      pool_.Post(bytes, [this, live, shared]() mutable { EncodeAndSubmit(std::move(*shared), live); });
+  const absl::Status claimed = live_.ClaimId(*live, absl::InfinitePast());
+  absl::Status posted = claimed.ok() ? PostEncode(shared, live) : PostDuplicate(shared, live);
+  if (!claimed.ok() && posted.code() == absl::StatusCode::kResourceExhausted) posted = claimed;
   if (!posted.ok()) {
     live_.Remove(*live);
-    return Annotate(posted);
+    return posted;
   }
   return live->handle;
 }
 
-void Frontend::EncodeAndSubmit(ValidatedRequest request, const std::shared_ptr<LiveRequest>& live) {
-  const absl::Status status = TrySubmit(std::move(request), live);
+absl::Status Frontend::PostEncode(const std::shared_ptr<ValidatedRequest>& request,
+                                  const std::shared_ptr<LiveRequest>& live) {
+  return Annotate(pool_.Post(PromptBytes(*request),
+                             [this, request, live] { FailIf(TrySubmit(std::move(*request), live), *live); }));
+}
+
+absl::Status Frontend::PostDuplicate(const std::shared_ptr<ValidatedRequest>& request,
+                                     const std::shared_ptr<LiveRequest>& live) {
+  const absl::Time until = std::min(request->deadline, live->arrival + options_.duplicate_wait);
+  return Annotate(duplicates_.Post(PromptBytes(*request), [this, request, live, until] {
+    const absl::Status claimed = live_.ClaimId(*live, until);
+    FailIf(claimed.ok() ? PostEncode(request, live) : claimed, *live);
+  }));
+}
+
+void Frontend::FailIf(const absl::Status& status, LiveRequest& live) {
   if (status.ok()) return;
-  NoteEnd(*live, status);
-  live->sink->Fail(status);
-  live_.Remove(*live);
+  NoteEnd(live, status);
+  live.sink->Fail(status);
+  live_.Remove(live);
 }
 
 absl::Status Frontend::TrySubmit(ValidatedRequest request, const std::shared_ptr<LiveRequest>& live) {
@@ -234,6 +251,7 @@ void Frontend::Stop() {
   if (stopped_.exchange(true)) return;
   live_.Close();
   for (const std::shared_ptr<LiveRequest>& live : live_.All()) live_.End(live->handle, EndCause::kShutdown);
+  duplicates_.Stop();
   pool_.Stop();
   engine_.Stop();
   for (std::thread& thread : detokenizers_) thread.join();

@@ -41,6 +41,9 @@ struct FrontendOptions {
   int32_t num_tokenizer_threads = 1;
   int32_t max_encoding_requests = 1024;    // requests between arrival and engine; beyond: kResourceExhausted
   int64_t max_encoding_bytes = 256 << 20;  // their texts together; one text alone is always taken
+  // How long a request waits for a live one of the same id: its client may have cancelled that just before, and the
+  // cancellation is not noticed yet.
+  absl::Duration duplicate_wait = absl::Milliseconds(250);
   std::function<void(const RequestRecord&)> on_finished;  // any thread; may be empty
 };
 
@@ -54,8 +57,8 @@ class Frontend {
   ~Frontend();  // Stop
 
   // Takes a request over. On success its output goes to `sink` and the handle is good for Cancel; on error `sink` is
-  // told Accepted at most: kInvalidArgument, kNotFound (model), kAlreadyExists (live id), kResourceExhausted,
-  // kUnavailable, kDeadlineExceeded. What needs the token count is checked later and comes through the sink.
+  // told Accepted at most: kInvalidArgument, kNotFound (model), kResourceExhausted, kUnavailable, kDeadlineExceeded.
+  // What takes time comes through the sink: checks that need the token count, and kAlreadyExists (live id).
   absl::StatusOr<uint64_t> Generate(GenerateRequest request, std::shared_ptr<OutputSink> sink);
 
   // The reader has gone: ends the request with kCancelled. Finished handles are ignored.
@@ -85,8 +88,13 @@ class Frontend {
   int64_t num_live_requests() const { return live_.size(); }
 
  private:
-  void EncodeAndSubmit(ValidatedRequest request, const std::shared_ptr<LiveRequest>& live);
+  absl::Status PostEncode(const std::shared_ptr<ValidatedRequest>& request, const std::shared_ptr<LiveRequest>& live);
+  // The same once the id is free.
+  absl::Status PostDuplicate(const std::shared_ptr<ValidatedRequest>& request,
+                             const std::shared_ptr<LiveRequest>& live);
   absl::Status TrySubmit(ValidatedRequest request, const std::shared_ptr<LiveRequest>& live);
+  // Ends a request that the engine has not got, unless `status` is OK.
+  void FailIf(const absl::Status& status, LiveRequest& live);
   // Adds the ids of stop strings that spell a special token hidden from the text; see StreamOptions::hidden_stops.
   std::vector<std::pair<int32_t, int32_t>> AddHiddenStops(SamplingParams* params) const;
   void FinishAborted(LiveRequest& live);
@@ -103,6 +111,7 @@ class Frontend {
   std::atomic<uint64_t> num_seeds_ = 0;
   LiveRequests live_;
   TokenizerPool pool_;
+  TokenizerPool duplicates_;  // a thread that waits for ids, one after the other
   std::vector<std::thread> detokenizers_;
   std::atomic<bool> stopped_ = false;
 };

@@ -8,15 +8,18 @@ namespace quire {
 absl::Status LiveRequests::Add(const std::shared_ptr<LiveRequest>& live) {
   MutexLock lock(&mutex_);
   if (closed_) return absl::UnavailableError("the server is draining and takes no new requests");
-  const auto known = by_id_.find(live->request_id);
-  if (known != by_id_.end()) {
-    if (!by_handle_.at(known->second)->sink->IsGone()) {
-      return absl::AlreadyExistsError(absl::StrCat("request_id: '", live->request_id, "' is live"));
-    }
-    by_id_.erase(known);
-  }
-  by_id_.emplace(live->request_id, live->handle);
   by_handle_.emplace(live->handle, live);
+  return absl::OkStatus();
+}
+
+absl::Status LiveRequests::ClaimId(const LiveRequest& live, absl::Time deadline) {
+  MutexLock lock(&mutex_);
+  const auto decided = [this, &live]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return live.cause != EndCause::kNone || IdIsFreeLocked(live.request_id);
+  };
+  if (!mutex_.AwaitWithDeadline(decided, deadline))
+    return absl::AlreadyExistsError(absl::StrCat("request_id: '", live.request_id, "' is live"));
+  if (live.cause == EndCause::kNone) by_id_.insert_or_assign(live.request_id, live.handle);
   return absl::OkStatus();
 }
 
@@ -48,7 +51,7 @@ bool LiveRequests::End(uint64_t handle, EndCause cause) {
   if (found == by_handle_.end()) return false;
   LiveRequest& live = *found->second;
   if (live.cause == EndCause::kNone) live.cause = cause;
-  if (cause == EndCause::kClientGone) ReleaseIdLocked(live);
+  ReleaseIdLocked(live);
   return live.submitted;
 }
 
@@ -93,6 +96,11 @@ bool LiveRequests::WaitEmpty(absl::Time deadline) const {
   MutexLock lock(&mutex_);
   const auto empty = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return by_handle_.empty(); };
   return mutex_.AwaitWithDeadline(empty, deadline);
+}
+
+bool LiveRequests::IdIsFreeLocked(const std::string& request_id) const {
+  const auto known = by_id_.find(request_id);
+  return known == by_id_.end() || by_handle_.at(known->second)->sink->IsGone();
 }
 
 void LiveRequests::ReleaseIdLocked(const LiveRequest& live) {

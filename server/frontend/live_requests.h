@@ -36,16 +36,19 @@ struct LiveRequest {
 // All live requests, by handle and by the client's id. Any thread.
 class LiveRequests {
  public:
-  // kAlreadyExists if the id is live and still read by someone; kUnavailable after Close.
+  // kUnavailable after Close. The id is not the request's yet.
   absl::Status Add(const std::shared_ptr<LiveRequest>& live);
+  // Makes the id the request's once no other live request has it whose client still reads. Waits for that until
+  // `deadline`; kAlreadyExists then. Returns at once if the request has been ended.
+  absl::Status ClaimId(const LiveRequest& live, absl::Time deadline);
   // Null if unknown.
   std::shared_ptr<LiveRequest> Find(uint64_t handle) const;
   // Handles of those ids that are live.
   std::vector<uint64_t> FindIds(absl::Span<const std::string> request_ids) const;
   std::vector<std::shared_ptr<LiveRequest>> All() const;
 
-  // Notes why the request shall end (the first cause stays). True if the engine has it and must be told. A cause of
-  // kClientGone frees the id.
+  // Notes why the request shall end (the first cause stays) and frees its id: nobody means this request by it any more.
+  // True if the engine has it and must be told.
   bool End(uint64_t handle, EndCause cause);
   // The engine has the request now. True if it was ended meanwhile: the engine must be told.
   bool MarkSubmitted(LiveRequest& live);
@@ -64,6 +67,7 @@ class LiveRequests {
   bool WaitEmpty(absl::Time deadline) const;
 
  private:
+  bool IdIsFreeLocked(const std::string& request_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReleaseIdLocked(const LiveRequest& live) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable Mutex mutex_;

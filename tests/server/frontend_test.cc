@@ -247,11 +247,17 @@ TEST_F(FrontendTest, AnErrorOfOneSequenceFailsTheRequestOnceAndEndsTheRest) {
 }
 
 TEST_F(FrontendTest, AnIdIsTakenWhileItsRequestIsLiveAndReadSomewhere) {
+  options_.duplicate_wait = absl::ZeroDuration();
+  const auto expect_refused = [this](const GenerateRequest& request) {
+    auto sink = std::make_shared<CollectingSink>();
+    ASSERT_TRUE(frontend().Generate(request, sink).ok());
+    sink->WaitForEnd();
+    EXPECT_EQ(sink->status.code(), absl::StatusCode::kAlreadyExists);
+  };
   GenerateRequest request = TextRequest("p");
   request.request_id = "same";
   const uint64_t first = Start(request);
-  const auto second = frontend().Generate(request, std::make_shared<CollectingSink>());
-  EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
+  expect_refused(request);
   // A client that is gone no longer holds its id, even before anybody cancelled.
   sink_->gone = true;
   auto third_sink = std::make_shared<CollectingSink>();
@@ -262,11 +268,69 @@ TEST_F(FrontendTest, AnIdIsTakenWhileItsRequestIsLiveAndReadSomewhere) {
   frontend().Cancel(first);
   sink_->WaitForEnd();
   EXPECT_EQ(sink_->status.code(), absl::StatusCode::kCancelled);
-  EXPECT_EQ(frontend().Generate(request, std::make_shared<CollectingSink>()).status().code(),
-            absl::StatusCode::kAlreadyExists);
+  expect_refused(request);
   engine_.EmitToken(*third, 'a', FinishReason::kLength);
   third_sink->WaitForEnd();
   EXPECT_TRUE(frontend().Generate(request, std::make_shared<CollectingSink>()).ok());
+  EXPECT_EQ(engine_.WaitForRequest(3).params.n, 1);
+}
+
+TEST_F(FrontendTest, ADuplicateWaitsForACancellationThatIsOnItsWay) {
+  options_.duplicate_wait = absl::InfiniteDuration();
+  GenerateRequest request = TextRequest("p");
+  request.request_id = "same";
+  const uint64_t first = Start(request);
+  auto second_sink = std::make_shared<CollectingSink>();
+  const auto second = frontend().Generate(request, second_sink);
+  ASSERT_TRUE(second.ok());
+  frontend().Cancel(first);
+  EXPECT_EQ(engine_.WaitForRequest(2).handle, *second);
+  engine_.EmitToken(*second, 'a', FinishReason::kLength);
+  second_sink->WaitForEnd();
+  EXPECT_TRUE(second_sink->status.ok());
+  sink_->WaitForEnd();
+  EXPECT_EQ(sink_->status.code(), absl::StatusCode::kCancelled);
+  ExpectIdle();
+}
+
+TEST_F(FrontendTest, ADuplicateThatIsCancelledOrShutDownWhileItWaitsEnds) {
+  options_.duplicate_wait = absl::InfiniteDuration();
+  GenerateRequest request = TextRequest("p");
+  request.request_id = "same";
+  Start(request);
+  auto second_sink = std::make_shared<CollectingSink>(), third_sink = std::make_shared<CollectingSink>();
+  const auto second = frontend().Generate(request, second_sink);
+  ASSERT_TRUE(second.ok());
+  frontend().Cancel(*second);
+  second_sink->WaitForEnd();
+  EXPECT_EQ(second_sink->status.code(), absl::StatusCode::kCancelled);
+  ASSERT_TRUE(frontend().Generate(request, third_sink).ok());
+  frontend().Stop();
+  third_sink->WaitForEnd();
+  EXPECT_EQ(third_sink->status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(engine_.aborts().empty());  // neither got that far
+}
+
+TEST_F(FrontendTest, AnAbortedIdIsUsableAtOnceAndALateAbortMeansTheNewRequest) {
+  engine_.answers_aborts = false;
+  options_.duplicate_wait = absl::ZeroDuration();
+  GenerateRequest request = TextRequest("p");
+  request.request_id = "same";
+  const std::vector<std::string> ids = {"same"};
+  const uint64_t first = Start(request);
+  frontend().Abort(ids);
+  auto second_sink = std::make_shared<CollectingSink>();
+  const auto second = frontend().Generate(request, second_sink);
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ(engine_.WaitForRequest(2).handle, *second);
+  frontend().Abort(ids);
+  EXPECT_THAT(engine_.aborts(), ElementsAre(std::make_pair(first, -1), std::make_pair(*second, -1)));
+  engine_.EmitToken(first, -1, FinishReason::kAborted);
+  engine_.EmitToken(*second, -1, FinishReason::kAborted);
+  sink_->WaitForEnd();
+  second_sink->WaitForEnd();
+  EXPECT_EQ(second_sink->sequences[0].finish->reason, FinishReason::kAborted);
+  ExpectIdle();
 }
 
 TEST_F(FrontendTest, AbortByIdFinishesTheSequencesAndUnknownIdsAreIgnored) {
