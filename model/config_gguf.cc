@@ -33,10 +33,15 @@ class Metadata {
   }
 
   // A number that may be given once, or once a layer if it is the same in all.
-  absl::StatusOr<int64_t> IntOfAllLayers(std::string_view name, int64_t min, int64_t max) const {
-    if (!file_.ArrayLength(Key(name)).ok()) return Int(name, min, max);
+  absl::StatusOr<int64_t> IntOfAllLayers(std::string_view name, int32_t num_layers, int64_t min, int64_t max) const {
+    const absl::StatusOr<int64_t> length = file_.ArrayLength(Key(name));
+    if (!length.ok()) return Int(name, min, max);
+    if (*length != num_layers) {
+      return Error(name,
+                   absl::StrFormat("has %d entries for %d layers: one or one a layer is needed", *length, num_layers));
+    }
     QUIRE_ASSIGN_OR_RETURN(const std::vector<int64_t> values, file_.GetIntArray(Key(name)));
-    if (values.empty() || std::any_of(values.begin(), values.end(), [&](int64_t v) { return v != values[0]; })) {
+    if (std::any_of(values.begin(), values.end(), [&](int64_t v) { return v != values[0]; })) {
       return absl::UnimplementedError(
           absl::StrFormat("%s: %s differs between layers, which is not supported", file_.path(), Key(name)));
     }
@@ -101,11 +106,12 @@ absl::StatusOr<int32_t> ReadVocabSize(const GgufFile& file, const Metadata& meta
 absl::Status ReadShapes(const GgufFile& file, const Metadata& metadata, ModelConfig* config) {
   QUIRE_ASSIGN_OR_RETURN(config->hidden_size, metadata.Int("embedding_length", 1, kMaxHiddenSize));
   QUIRE_ASSIGN_OR_RETURN(config->num_layers, metadata.Int("block_count", 1, kMaxLayers));
-  QUIRE_ASSIGN_OR_RETURN(config->num_heads, metadata.IntOfAllLayers("attention.head_count", 1, kMaxHeads));
+  QUIRE_ASSIGN_OR_RETURN(config->num_heads,
+                         metadata.IntOfAllLayers("attention.head_count", config->num_layers, 1, kMaxHeads));
   config->num_kv_heads = config->num_heads;
   if (metadata.Has("attention.head_count_kv")) {
-    QUIRE_ASSIGN_OR_RETURN(config->num_kv_heads,
-                           metadata.IntOfAllLayers("attention.head_count_kv", 1, config->num_heads));
+    QUIRE_ASSIGN_OR_RETURN(config->num_kv_heads, metadata.IntOfAllLayers("attention.head_count_kv", config->num_layers,
+                                                                         1, config->num_heads));
   }
   if (config->num_heads % config->num_kv_heads != 0) {
     return metadata.Error("attention.head_count_kv",
@@ -127,7 +133,7 @@ absl::Status ReadShapes(const GgufFile& file, const Metadata& metadata, ModelCon
                                           config->head_dim, value_length, kMaxHeadDim));
   }
   QUIRE_ASSIGN_OR_RETURN(config->intermediate_size,
-                         metadata.IntOfAllLayers("feed_forward_length", 1, kMaxIntermediateSize));
+                         metadata.IntOfAllLayers("feed_forward_length", config->num_layers, 1, kMaxIntermediateSize));
   QUIRE_ASSIGN_OR_RETURN(config->rms_norm_eps,
                          metadata.Float("attention.layer_norm_rms_epsilon", kMinRmsNormEps, kMaxRmsNormEps));
   QUIRE_ASSIGN_OR_RETURN(config->max_position_embeddings, metadata.Int("context_length", kMinPositions, kMaxPositions));

@@ -44,6 +44,7 @@ class Builder : public nlohmann::json_sax<json> {
 
  private:
   static constexpr size_t kMaxDepth = 64;
+  static constexpr size_t kMaxValues = 2'000'000;  // twenty times the largest index; one takes up to 200 bytes
 
   bool Fail(std::string what) {
     problem = std::move(what);
@@ -56,12 +57,16 @@ class Builder : public nlohmann::json_sax<json> {
     return &(*slot_ = std::move(value));
   }
 
+  bool Count() { return ++count_ <= kMaxValues || Fail(absl::StrFormat("more than %d values", kMaxValues)); }
+
   bool Add(json value) {
+    if (!Count()) return false;
     Place(std::move(value));
     return true;
   }
 
   bool Open(json container) {
+    if (!Count()) return false;
     if (open_.size() == kMaxDepth) return Fail(absl::StrFormat("nested deeper than %d levels", kMaxDepth));
     open_.push_back(Place(std::move(container)));
     return true;
@@ -73,6 +78,7 @@ class Builder : public nlohmann::json_sax<json> {
   }
 
   std::vector<json*> open_;  // the containers around the current position; only the last one grows
+  size_t count_ = 0;         // of values so far
   json* slot_ = nullptr;     // value of the last key of the innermost object
 };
 

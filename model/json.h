@@ -13,7 +13,8 @@
 namespace quire {
 
 // Parses `text`, one JSON value. Refused beside what JSON forbids: text that is not UTF-8, a key twice in one object,
-// more than 64 levels, numbers beyond double. kInvalidArgument beginning with `where` (a file's path).
+// more than 64 levels, numbers beyond double, more than 2,000,000 values (few bytes of text become many of memory).
+// kInvalidArgument beginning with `where` (a file's path).
 absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, const std::string& where);
 
 // The same for a file that must hold one object. kNotFound.

@@ -114,10 +114,11 @@ TEST(ConfigTest, Qwen2HasBiasesAndAnUnusedWindow) {
 }
 
 // A complete model of one layer.
-GgufBuilder GoodGguf() {
+GgufBuilder GoodGguf(bool feed_forward_length = true) {
   GgufBuilder builder;
   builder.String("general.architecture", "llama").U32("llama.context_length", 64).U32("llama.embedding_length", 16);
-  builder.U32("llama.block_count", 1).U32("llama.feed_forward_length", 24).U32("llama.attention.head_count", 4);
+  builder.U32("llama.block_count", 1).U32("llama.attention.head_count", 4);
+  if (feed_forward_length) builder.U32("llama.feed_forward_length", 24);
   builder.U32("llama.attention.head_count_kv", 2).F32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
   builder.Tensor("token_embd.weight", {16, 40})
       .Tensor("output_norm.weight", {16})
@@ -141,6 +142,18 @@ TEST(ConfigTest, ReadsGgufMetadata) {
   EXPECT_TRUE(config->tie_word_embeddings);
   EXPECT_FALSE(config->attention_bias);
   EXPECT_EQ(GgufMessage(GoodGguf()), "");
+}
+
+TEST(ConfigTest, GgufArraysHaveOneEntryForEachLayer) {
+  const auto message = [](std::vector<uint32_t> sizes) {
+    std::string value = GgufBuilder::Raw(uint32_t{4}) + GgufBuilder::Raw(static_cast<uint64_t>(sizes.size()));
+    for (uint32_t size : sizes) value += GgufBuilder::Raw(size);
+    GgufBuilder builder = GoodGguf(/*feed_forward_length=*/false);
+    return GgufMessage(builder.Add("llama.feed_forward_length", 9, value));
+  };
+  EXPECT_EQ(message({24}), "");
+  EXPECT_NE(message({}).find("feed_forward_length has 0 entries"), std::string::npos);
+  EXPECT_NE(message({24, 24}).find("feed_forward_length has 2 entries"), std::string::npos);
 }
 
 TEST(ConfigTest, RefusesGgufFeaturesByName) {

@@ -19,6 +19,10 @@ TEST(JsonTest, RefusesBrokenText) {
   EXPECT_FALSE(ParseJson(std::string_view("{}\0x", 4), "test").ok());
   EXPECT_TRUE(ParseJson(std::string(64, '[') + std::string(64, ']'), "test").ok());
   EXPECT_FALSE(ParseJson(std::string(65, '[') + std::string(65, ']'), "test").ok());
+
+  std::string many = "[0";
+  for (int i = 0; i < 2'000'000; ++i) many += ",0";
+  EXPECT_NE(ParseJson(many + "]", "test").status().message().find("2000000 values"), absl::string_view::npos);
 }
 
 TEST(JsonTest, FieldsAreCheckedForTypeAndRange) {
