@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/strings/str_format.h"
 #include "kernels/base/philox.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/op_checks.h"
@@ -118,6 +119,16 @@ int64_t MaxLogprobs(int32_t num_logprobs, int64_t vocab) {
   return 1 + (num_logprobs < 0 ? vocab : std::min<int64_t>(num_logprobs, vocab));
 }
 
+// All entries of a step must have an int32 index.
+absl::Status CheckLogprobRoom(const SampleTokensParams& params) {
+  int64_t entries = params.logprobs == nullptr ? 0 : static_cast<int64_t>(params.logprobs->size());
+  for (const SampleRow& row : params.rows) entries += MaxLogprobs(row.num_logprobs, params.logits.cols);
+  for (const ScoreRow& row : params.scores) entries += MaxLogprobs(row.num_logprobs, params.logits.cols);
+  if (entries <= std::numeric_limits<int32_t>::max()) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("SampleTokens: %d log-probabilities in one step, at most 2^31 - 1 are allowed", entries));
+}
+
 // Fills `entries` (of size MaxLogprobs) and the remaining fields of *result for its token. The logits are not bad.
 void ReportLogprobs(absl::Span<const float> logits, float max, absl::Span<TokenLogprob> entries,
                     std::vector<Candidate>* best, SampledToken* result) {
@@ -213,6 +224,7 @@ std::vector<double> FinalProbabilities(absl::Span<const float> logits, const Sam
 
 absl::Status SampleTokens(const SampleTokensParams& params, ThreadPool& pool, absl::Span<SamplingScratch> scratch) {
   QUIRE_RETURN_IF_ERROR(CheckSampleTokens(params));
+  QUIRE_RETURN_IF_ERROR(CheckLogprobRoom(params));
   const F32Matrix logits = params.logits.f32();
   AssignLogprobRoom(params.rows, logits.cols, params.sampled, params.logprobs);
   AssignLogprobRoom(params.scores, logits.cols, params.scored, params.logprobs);

@@ -116,6 +116,15 @@ struct Fixture {
   std::vector<TokenLogprob> logprobs;
 };
 
+TEST(SamplingTest, RefusesMoreLogprobsThanIndicesReach) {
+  Fixture fixture;
+  constexpr int64_t kVocab = int64_t{1} << 20;
+  const std::vector<SampleRow> rows(2048, SampleRow{.num_logprobs = -1});
+  const absl::Status status = fixture.Sample(std::vector<float>(kVocab), kVocab, rows);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_TRUE(fixture.logprobs.empty());
+}
+
 TEST(SamplingTest, RawLogprobsOfTheReference) {
   const auto path = testing::RefPath("sampling.jsonl");
   if (!path) GTEST_SKIP() << "no sampling.jsonl";
