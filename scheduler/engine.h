@@ -77,6 +77,10 @@ class Engine {
   // Ends one sequence of a request the same way (a stop string was found); its final event says kAborted.
   virtual void AbortSequence(uint64_t handle, int32_t sequence_index) = 0;
 
+  // A held request is in no further plan but the one under way and has no KV blocks, until it is let go on: its reader
+  // does not keep up. Unknown or finished handles are ignored; never blocks, never fails.
+  virtual void SetHeld(uint64_t handle, bool held) = 0;
+
   // Refuses new requests from now on; queued and running ones go on.
   virtual void BeginDrain() = 0;
   // Blocks until nothing is queued or running, or until `deadline`; true if it is empty.

@@ -69,6 +69,8 @@ void EngineImpl::AbortSequence(uint64_t handle, int32_t sequence_index) {
   if (sequence_index >= 0) inbox_.PostAbort(handle, sequence_index);
 }
 
+void EngineImpl::SetHeld(uint64_t handle, bool held) { inbox_.PostHold(handle, held); }
+
 void EngineImpl::BeginDrain() { inbox_.BeginDrain(); }
 
 bool EngineImpl::WaitIdle(absl::Time deadline) { return inbox_.WaitIdle(deadline); }
@@ -136,6 +138,7 @@ void EngineImpl::Run() {
 void EngineImpl::Apply(EngineMessages& messages) {
   // The door has checked each request and made sure that its handle is new.
   for (EngineRequest& request : messages.requests) QUIRE_CHECK(scheduler_.Add(std::move(request)).ok());
+  for (const EngineMessages::HoldMessage& hold : messages.holds) scheduler_.SetHeld(hold.handle, hold.held);
   if (messages.aborts.empty()) return;
   const absl::Time now = clock_.now();
   for (const EngineMessages::AbortMessage& abort : messages.aborts) {

@@ -33,6 +33,7 @@ class EngineImpl : public Engine {
   absl::Status Submit(EngineRequest request) override;
   void Abort(uint64_t handle) override;
   void AbortSequence(uint64_t handle, int32_t sequence_index) override;
+  void SetHeld(uint64_t handle, bool held) override;
   void BeginDrain() override;
   bool WaitIdle(absl::Time deadline) override;
   void Stop() override;

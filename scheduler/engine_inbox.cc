@@ -1,5 +1,6 @@
 #include "scheduler/engine_inbox.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -46,6 +47,22 @@ void EngineInbox::PostAbort(uint64_t handle, int32_t sequence_index) {
       live->second.aborted_sequences |= bit;
     }
     pending_.aborts.push_back({handle, sequence_index});
+  }
+  posted_.notify_one();
+}
+
+void EngineInbox::PostHold(uint64_t handle, bool held) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!live_.contains(handle)) return;
+    const auto known =
+        std::find_if(pending_.holds.begin(), pending_.holds.end(),
+                     [handle](const EngineMessages::HoldMessage& hold) { return hold.handle == handle; });
+    if (known != pending_.holds.end()) {
+      known->held = held;
+    } else {
+      pending_.holds.push_back({handle, held});
+    }
   }
   posted_.notify_one();
 }
@@ -100,12 +117,14 @@ void EngineInbox::Open() {
 
 void EngineInbox::Take(bool wait, EngineMessages* messages) {
   messages->requests.clear();
+  messages->holds.clear();
   messages->aborts.clear();
   messages->inspections.clear();
   std::unique_lock lock(mutex_);
   if (wait) {
     posted_.wait(lock, [this] {
-      return pending_.stop || !pending_.requests.empty() || !pending_.aborts.empty() || !pending_.inspections.empty();
+      return pending_.stop || !pending_.requests.empty() || !pending_.aborts.empty() || !pending_.holds.empty() ||
+             !pending_.inspections.empty();
     });
   }
   scheduler_requests_ += static_cast<int32_t>(pending_.requests.size());

@@ -26,16 +26,21 @@ struct EngineMessages {
     int32_t sequence_index = kWholeRequest;
   };
   static constexpr int32_t kWholeRequest = -1;
+  struct HoldMessage {
+    uint64_t handle = 0;
+    bool held = false;
+  };
 
   std::vector<EngineRequest> requests;
+  std::vector<HoldMessage> holds;    // after `requests` too; at most one for a handle
   std::vector<AbortMessage> aborts;  // to be applied after `requests`; each handle was live when it was posted
   std::vector<Inspection*> inspections;
   bool stop = false;
 };
 
 // Queue Q2: the one way into the engine thread. Bounded at both ends: requests by the limits on waiting ones, aborts
-// because each live sequence is aborted at most once. It also knows which requests live and whether anything is to do,
-// so that every answer at the door is given under one lock.
+// because each live sequence is aborted at most once, holds because the latest word replaces one not yet taken. It also
+// knows which requests live and whether anything is to do, so that every answer at the door is given under one lock.
 //
 // Thread rule: functions under "engine thread" belong to it; all others are for any thread.
 class EngineInbox {
@@ -47,6 +52,8 @@ class EngineInbox {
   absl::Status PostRequest(EngineRequest request);
   // Ignored unless the handle lives and the sequence exists and was not aborted before.
   void PostAbort(uint64_t handle, int32_t sequence_index);
+  // Ignored unless the handle lives.
+  void PostHold(uint64_t handle, bool held);
   // Posts and waits for the answer. False if the engine thread takes no messages (any more): nothing was posted.
   bool PostInspection(Inspection* inspection);
   void PostStop();

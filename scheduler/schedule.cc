@@ -35,11 +35,12 @@ void Scheduler::Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* output
   FillPlan(now, plan);
 
   if (plan->empty() && HasWork()) {
-    QUIRE_CHECK(!waiting_.empty());
+    Sequence* const first = NextWaiting();
+    QUIRE_CHECK(first != nullptr);
     const absl::Status status = absl::ResourceExhaustedError(
         absl::StrFormat("no request can advance: %d of %d KV blocks are unused and none is released by waiting",
                         blocks_->num_unused(), blocks_->num_usable()));
-    EndGroup((*waiting_.begin())->group, FinishReason::kError, status, now, outputs);
+    EndGroup(first->group, FinishReason::kError, status, now, outputs);
     CleanUp();
   }
 }
@@ -87,9 +88,9 @@ void Scheduler::PlanPrefills() {
 }
 
 void Scheduler::Admit() {
-  while (budget_ > 0 && num_running_ < options_.max_num_seqs && !waiting_.empty()) {
-    Sequence* sequence = *waiting_.begin();
-    if (!TryAdmit(sequence)) return;
+  while (budget_ > 0 && num_running_ < options_.max_num_seqs) {
+    Sequence* sequence = NextWaiting();
+    if (sequence == nullptr || !TryAdmit(sequence)) return;
     sequence->planned_tokens = std::min(sequence->num_uncomputed(), Share(budget_, !waiting_.empty()));
     budget_ -= sequence->planned_tokens;
     prefills_.push_back(sequence);
@@ -150,11 +151,16 @@ void Scheduler::Preempt(Sequence* sequence) {
   preempted_ = true;
 }
 
+Sequence* Scheduler::NextWaiting() const {
+  const auto found = std::find_if(waiting_.begin(), waiting_.end(), [](const Sequence* s) { return !s->group->held; });
+  return found == waiting_.end() ? nullptr : *found;
+}
+
 // Blocks for all that is known, cached ones first. Some stay unused for those that run already.
 bool Scheduler::TryAdmit(Sequence* sequence) {
   Start(sequence);
   SequenceGroup& group = *sequence->group;
-  const bool reads_cache = blocks_->prefix_cache_enabled() && !group.request.params.prompt_logprobs.has_value();
+  const bool reads_cache = blocks_->prefix_cache_enabled() && group.next_score_position == group.prompt_len();
   const int32_t known = sequence->num_tokens();
   const int32_t cached =
       reads_cache ? blocks_->MatchPrefix(sequence->keys, sequence->tokens, known - 1, sequence->table) : 0;

@@ -122,6 +122,19 @@ void Scheduler::AbortSequence(uint64_t handle, int32_t sequence_index, absl::Tim
   CleanUp();
 }
 
+void Scheduler::SetHeld(uint64_t handle, bool held) {
+  QUIRE_CHECK(!in_flight_);
+  SequenceGroup* group = Find(handle);
+  if (group == nullptr || group->held == held) return;
+  group->held = held;
+  num_held_ += held ? 1 : -1;
+  if (!held) return;
+  for (Sequence& sequence : group->sequences) {
+    if (sequence.state == SequenceState::kRunning) Preempt(&sequence);
+  }
+  CleanUp();
+}
+
 SequenceGroup* Scheduler::Find(uint64_t handle) const {
   const auto found = groups_.find(handle);
   return found == groups_.end() ? nullptr : found->second.get();
@@ -186,6 +199,7 @@ void Scheduler::EmitEvent(Sequence* sequence, SequenceOutput event, StepOutputs*
 void Scheduler::Retire(SequenceGroup* group) {
   ++(group->aborted ? stats_.requests_aborted : group->failed ? stats_.requests_failed : stats_.requests_finished);
   CountRequest(*group, -1);
+  num_held_ -= group->held;
   const auto owner = groups_.find(group->request.handle);
   finished_groups_.push_back(std::move(owner->second));
   groups_.erase(owner);
@@ -269,7 +283,7 @@ const char* BrokenRule(const Sequence& s, bool may_hold, const BlockManager& blo
 
 absl::Status Scheduler::CheckInvariants() const {
   QUIRE_RETURN_IF_ERROR(blocks_->CheckInvariants());
-  int32_t running = 0, waiting = 0, requests_running = 0;
+  int32_t running = 0, waiting = 0, requests_running = 0, held = 0;
   for (const auto& [handle, group] : groups_) {
     int32_t unfinished = 0, blocked = 0, group_running = 0, group_waiting = 0;
     for (const Sequence& s : group->sequences) {
@@ -287,6 +301,10 @@ absl::Status Scheduler::CheckInvariants() const {
                                                  handle, unfinished, group->num_unfinished, group_running,
                                                  group->num_running, blocked));
     }
+    held += group->held;
+    if (group->held && group_running > 0) {
+      return absl::InternalError(absl::StrFormat("request %d is held and runs", handle));
+    }
     running += group_running;
     waiting += group_waiting;
     requests_running += group_running > 0;
@@ -302,6 +320,8 @@ absl::Status Scheduler::CheckInvariants() const {
     return absl::InternalError(absl::StrFormat("%d of %d requests run; %d and %d counted", requests_running,
                                                groups_.size(), stats_.requests_running, stats_.requests_waiting));
   }
+  if (held != num_held_)
+    return absl::InternalError(absl::StrFormat("%d requests are held, %d counted", held, num_held_));
   return absl::OkStatus();
 }
 

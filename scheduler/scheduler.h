@@ -75,6 +75,10 @@ class Scheduler {
   void Abort(uint64_t handle, absl::Time now, StepOutputs* outputs);
   void AbortSequence(uint64_t handle, int32_t sequence_index, absl::Time now, StepOutputs* outputs);
 
+  // A held request gives up its blocks, as if preempted, and is passed over until it is let go on: its reader does not
+  // keep up. Unknown or finished ones are ignored. REQUIRES: no plan in flight.
+  void SetHeld(uint64_t handle, bool held);
+
   // Ends requests whose deadline has come (kDeadlineExceeded), then fills *plan with the next step. An empty plan must
   // not be committed. If there is work and yet nothing can run, the first request in rank fails with
   // kResourceExhausted, so repeated calls always end.
@@ -87,7 +91,8 @@ class Scheduler {
   // The plan in flight failed as a whole: the requests in it end with kError and `status`, and no other.
   void FailStep(const SchedulePlan& plan, const absl::Status& status, absl::Time now, StepOutputs* outputs);
 
-  bool HasWork() const { return !groups_.empty(); }
+  // Some request lives that is not held.
+  bool HasWork() const { return static_cast<int32_t>(groups_.size()) > num_held_; }
   const SchedulerStats& stats() const { return stats_; }
 
   // kInternal naming the first broken invariant of scheduler and block manager. O(everything).
@@ -126,6 +131,8 @@ class Scheduler {
   bool MakeRoom(Sequence* sequence);
   Sequence* PickVictim(const Sequence* requester) const;
   void Preempt(Sequence* sequence);
+  // The first in rank that waits and is not held, or null.
+  Sequence* NextWaiting() const;
   bool TryAdmit(Sequence* sequence);
   void Start(Sequence* sequence);
 
@@ -146,6 +153,7 @@ class Scheduler {
   bool running_changed_ = false;    // running_ holds such others
   int32_t num_running_ = 0;         // sequences in state kRunning
   std::set<Sequence*, Before> waiting_;
+  int32_t num_held_ = 0;           // requests
   std::vector<Sequence*> forked_;  // those with a forked_copy, in order of the forks
 
   // Scratch of Schedule.

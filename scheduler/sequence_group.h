@@ -22,6 +22,7 @@ struct SequenceGroup {
   int32_t next_score_position = 0;  // first prompt position whose score is still to be delivered; none: prompt_len
   bool admitted = false;            // some sequence was, once
   bool aborted = false, failed = false;
+  bool held = false;  // in no plan for now
 
   // The one order of the scheduler: a lower rank goes first. Static, so that nothing waits for ever: one priority level
   // counts as much as arriving kStepsPerPriority steps later.

@@ -63,6 +63,9 @@ class Frontend {
 
   // The reader has gone: ends the request with kCancelled. Finished handles are ignored.
   void Cancel(uint64_t handle);
+  // The reader does not keep up, or does again: nothing is generated for it meanwhile. What steps under way bring still
+  // comes. Takes no lock under which a sink is called.
+  void SetHeld(uint64_t handle, bool held) { engine_.SetHeld(handle, held); }
   // Ends requests by the client's ids: their sequences finish with kAborted. Unknown ids are ignored.
   void Abort(absl::Span<const std::string> request_ids);
 

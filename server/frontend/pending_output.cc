@@ -79,9 +79,13 @@ bool MovePart(SequenceDelta* from, bool must_take, int64_t room, SequenceDelta* 
 
 void PendingOutput::Merge(OutputDelta delta) {
   QUIRE_CHECK(!merged_.is_last());
+  if (empty_) bytes_ = kMessageBytes;
   empty_ = false;
   if (delta.prompt) {
-    for (const PositionLogprobs& position : delta.prompt->logprobs) prompt_bytes_ += Bytes(position);
+    int64_t news = 0;
+    for (const PositionLogprobs& position : delta.prompt->logprobs) news += Bytes(position);
+    prompt_bytes_ += news;
+    bytes_ += news;
     if (!merged_.prompt) {
       merged_.prompt = std::move(delta.prompt);
     } else {
@@ -89,12 +93,14 @@ void PendingOutput::Merge(OutputDelta delta) {
     }
   }
   for (SequenceDelta& news : delta.sequences) {
+    bytes_ += Bytes(news);
     const auto known = std::find_if(merged_.sequences.begin(), merged_.sequences.end(),
                                     [&news](const SequenceDelta& other) { return other.index == news.index; });
     if (known == merged_.sequences.end()) {
       merged_.sequences.push_back(std::move(news));
       continue;
     }
+    bytes_ -= kSequenceBytes;
     known->text += news.text;
     MoveFront(&news.token_ids, news.token_ids.size(), &known->token_ids);
     MoveFront(&news.logprobs, news.logprobs.size(), &known->logprobs);
@@ -102,7 +108,6 @@ void PendingOutput::Merge(OutputDelta delta) {
   }
   merged_.usage = delta.usage;
   merged_.timings = delta.timings;
-  Recount();
 }
 
 void PendingOutput::Recount() {

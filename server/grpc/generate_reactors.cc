@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/status_details.h"
 
@@ -51,22 +52,21 @@ void StreamReactor::Accepted(const std::string& request_id) { request_id_ = requ
 
 void StreamReactor::Write(OutputDelta delta) {
   Action action;
-  uint64_t given_up = 0;
   {
     absl::MutexLock lock(&mutex_);
     if (gone_ || finished_) return;
-    const int64_t held = pending_.bytes() - pending_.prompt_bytes();
-    const bool reads = !write_in_flight_ || absl::Now() - write_started_ < kReadingPause;
-    if (held > (reads ? kMaxPendingBytesWhileReading : kMaxPendingBytes)) {
-      GiveUpLocked();
-      given_up = handle_;
-    } else {
-      pending_.Merge(std::move(delta));
-    }
+    pending_.Merge(std::move(delta));
     action = NextAction();
+    UpdateHold();
   }
-  if (given_up != 0) frontend_.Cancel(given_up);
   Do(action);
+}
+
+void StreamReactor::UpdateHold() {
+  const bool hold = held_ ? !pending_.empty() : pending_.bytes() - pending_.prompt_bytes() > kHoldAboveBytes;
+  if (hold == held_ || handle_ == 0) return;
+  held_ = hold;
+  frontend_.SetHeld(handle_, hold);
 }
 
 void StreamReactor::Fail(const absl::Status& status) {
@@ -89,18 +89,14 @@ void StreamReactor::CancelIfStalled(absl::Time now, absl::Duration stall_timeout
   {
     absl::MutexLock lock(&mutex_);
     if (done_ || gone_ || !write_in_flight_ || now - write_started_ < stall_timeout) return;
-    GiveUpLocked();
+    watch_.CountStalled();  // before anybody can see the consequences
+    gone_ = true;
+    pending_.Clear();
+    // Ends the write under way; OnWriteDone or OnCancel go on from there. gRPC never calls OnCancel from in here.
+    context_->TryCancel();
     handle = handle_;
   }
   if (handle != 0) frontend_.Cancel(handle);
-}
-
-void StreamReactor::GiveUpLocked() {
-  watch_.CountStalled();  // before anybody can see the consequences
-  gone_ = true;
-  pending_.Clear();
-  // Ends the write under way; OnWriteDone or OnCancel go on from there. gRPC never calls OnCancel from in here.
-  context_->TryCancel();
 }
 
 void StreamReactor::OnWriteDone(bool ok) {
@@ -110,6 +106,7 @@ void StreamReactor::OnWriteDone(bool ok) {
     write_in_flight_ = false;
     if (!ok) gone_ = true;
     action = NextAction();
+    UpdateHold();
   }
   Do(action);
 }
@@ -213,14 +210,26 @@ void UnaryReactor::Accepted(const std::string& request_id) { request_id_ = reque
 
 void UnaryReactor::Write(OutputDelta delta) {
   const bool last = delta.is_last();
+  uint64_t handle = 0;
+  grpc::Status status = grpc::Status::OK;
   {
     absl::MutexLock lock(&mutex_);
     if (gone_ || finished_) return;
     collected_.Merge(std::move(delta));
-    if (!last) return;
-    ToProto(request_id_, collected_.Take(std::numeric_limits<int64_t>::max()), response_);
+    if (collected_.bytes() > kMaxUnaryBytes) {
+      status = ToGrpcStatus(absl::OutOfRangeError(
+          absl::StrCat("the answer has more than ", kMaxUnaryBytes, " bytes; use GenerateStream or ask for less")));
+      gone_ = true;
+      handle = handle_;
+      collected_.Clear();
+    } else if (last) {
+      ToProto(request_id_, collected_.Take(std::numeric_limits<int64_t>::max()), response_);
+    } else {
+      return;
+    }
   }
-  FinishOnce(grpc::Status::OK);
+  if (handle != 0) frontend_.Cancel(handle);
+  FinishOnce(status);
 }
 
 void UnaryReactor::Fail(const absl::Status& status) { FinishOnce(ToGrpcStatus(status)); }

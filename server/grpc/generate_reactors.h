@@ -16,13 +16,13 @@
 
 namespace quire {
 
-// What a message may hold: clients accept 4 MiB by default.
-inline constexpr int64_t kMaxMessageBytes = 3 << 20;
-// What is held for a client that does not read, the prompt's log-probabilities aside (a request asks for those once).
-inline constexpr int64_t kMaxPendingBytes = 1 << 20;
-// A client may fall behind by that much if it keeps reading: whole-vocabulary log-probabilities come in big pieces.
-inline constexpr int64_t kMaxPendingBytesWhileReading = 64 << 20;
-inline constexpr absl::Duration kReadingPause = absl::Seconds(1);
+// A stream never has more than 1 MiB for its client, half of it in the message under way and half behind that: with
+// more, its request is held in the engine until the client has read on. What the steps under way bring comes on top,
+// and so do the prompt's log-probabilities, which are asked for once and cost the whole prompt to make again.
+inline constexpr int64_t kMaxMessageBytes = 512 << 10;
+inline constexpr int64_t kHoldAboveBytes = 512 << 10;
+// A unary answer is collected as a whole. More than a stream of the same size would be refused by any client.
+inline constexpr int64_t kMaxUnaryBytes = 64 << 20;
 
 // One GenerateStream call: deltas from a detokenizer thread become writes, one at a time; what comes meanwhile is
 // merged. Holds itself until OnDone, and the front end holds it as a sink until the request has ended there.
@@ -51,7 +51,8 @@ class StreamReactor final : public grpc::ServerWriteReactor<v1::GenerateResponse
   StreamReactor(grpc::CallbackServerContext* context, Frontend& frontend, StreamWatch& watch);
   Action NextAction() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Do(Action action);
-  void GiveUpLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Holds the request or lets it go on, by what is pending. Under the lock, so that the engine hears it in order.
+  void UpdateHold() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   grpc::CallbackServerContext* const context_;  // valid until OnDone
   Frontend& frontend_;
@@ -62,6 +63,7 @@ class StreamReactor final : public grpc::ServerWriteReactor<v1::GenerateResponse
   std::shared_ptr<StreamReactor> self_ ABSL_GUARDED_BY(mutex_);
   PendingOutput pending_ ABSL_GUARDED_BY(mutex_);
   std::optional<grpc::Status> end_status_ ABSL_GUARDED_BY(mutex_);  // to finish with once nothing is pending
+  bool held_ ABSL_GUARDED_BY(mutex_) = false;                       // in the engine, for this client reads too slowly
   bool write_in_flight_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time write_started_ ABSL_GUARDED_BY(mutex_);
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;  // Finish was called

@@ -270,6 +270,25 @@ TEST_F(EngineTest, AbortSequenceEndsOneAndLeavesTheOthers) {
   EXPECT_EQ(request.num_final_events, 1);
 }
 
+TEST_F(EngineTest, AHeldRequestWaitsAndWakesTheEngineWhenItGoesOn) {
+  gate_.OpenUntil(5);
+  Start();
+  ASSERT_TRUE(engine_->Submit(Request(1, 20, 30)).ok());
+  gate_.AwaitStep(5);
+  engine_->SetHeld(1, true);
+  engine_->SetHeld(7, true);  // nobody
+  ASSERT_TRUE(engine_->Submit(Request(2, 20, 5)).ok());
+  gate_.Open();
+  EXPECT_EQ(collector_->Await(2).sequences.at(0).tokens.size(), 5u);
+  collector_->AwaitTokens(1, 5);
+  EXPECT_TRUE(engine_->CheckInvariants().ok());
+  EXPECT_EQ(engine_->GetStats().requests_waiting, 1);
+  EXPECT_EQ(engine_->GetStats().kv_blocks_active, 0);
+  EXPECT_EQ(collector_->requests().at(1).sequences.at(0).tokens.size(), 5u) << "step 5 was the last that held it";
+  engine_->SetHeld(1, false);
+  EXPECT_EQ(collector_->Await(1).sequences.at(0).tokens.size(), 30u);
+}
+
 TEST_F(EngineTest, DrainRefusesNewWorkAndFinishesTheRest) {
   gate_.OpenUntil(2);
   options_.scheduler.max_num_seqs = 2;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <ostream>
 #include <random>
 #include <string>
@@ -58,15 +59,23 @@ TEST_P(SchedulerPropertyTest, EveryRequestGivesItsOwnTokensAndFinishesOnce) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
     SchedulerHarness harness(GetParam().options);
+    std::vector<uint64_t> held;
     for (int added = 0; added < 40;) {
       if (random() % 2 == 0 || !harness.scheduler.HasWork()) {
         harness.Add(RandomPrompt(random), RandomParams(random), static_cast<int32_t>(random() % 3));
         ++added;
+      } else if (random() % 8 == 0) {
+        held.push_back(std::prev(harness.all_seen().end(), 1 + random() % added)->first);
+        harness.scheduler.SetHeld(held.back(), true);
+      } else if (!held.empty() && random() % 6 == 0) {
+        harness.scheduler.SetHeld(held.back(), false);
+        held.pop_back();
       } else {
         harness.Step();
       }
       ASSERT_FALSE(HasFailure());
     }
+    for (uint64_t handle : held) harness.scheduler.SetHeld(handle, false);
     harness.RunAll(40000);
     for (const auto& [handle, seen] : harness.all_seen()) harness.ExpectCorrect(handle);
     harness.ExpectIdle();

@@ -374,6 +374,33 @@ TEST(SchedulerTest, WhenNothingCanAdvanceTheFirstRequestFails) {
   h.ExpectCorrect(second);
 }
 
+TEST(SchedulerTest, AHeldRequestHasNoBlocksAndDelaysNobodyUntilItGoesOn) {
+  HarnessOptions options;
+  options.max_num_seqs = 1;
+  SchedulerHarness harness(options);
+  SamplingParams params;
+  params.max_tokens = 20;
+  params.ignore_eos = true;
+  const uint64_t first = harness.Add(std::vector<int32_t>(10, 1), params);
+  for (int i = 0; i < 5; ++i) harness.Step();
+  harness.scheduler.SetHeld(first, true);
+  EXPECT_EQ(harness.blocks.stats().active, 0);
+  EXPECT_FALSE(harness.scheduler.HasWork());
+  EXPECT_FALSE(harness.Step());
+  const uint64_t second = harness.Add(std::vector<int32_t>(10, 2), params);
+  while (!harness.seen(second).finished) ASSERT_TRUE(harness.Step());
+  EXPECT_EQ(harness.seen(first).ids[0].size(), 5u);
+  harness.scheduler.SetHeld(first, false);
+  harness.scheduler.SetHeld(first, false);
+  harness.scheduler.SetHeld(second, true);  // has finished
+  harness.RunAll(100);
+  for (uint64_t handle : {first, second}) harness.ExpectCorrect(handle);
+  const uint64_t third = harness.Add(std::vector<int32_t>(10, 3), params);
+  harness.scheduler.SetHeld(third, true);
+  harness.Abort(third);
+  harness.ExpectIdle();
+}
+
 TEST(SchedulerTest, StatisticsCountRequestsAndTokens) {
   SchedulerHarness h({.max_num_seqs = 1});
   h.Add(Ids(10), Tokens(3));

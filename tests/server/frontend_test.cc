@@ -20,6 +20,7 @@ using ::quire::testing::FakeEngine;
 using ::quire::testing::FakeTokenizer;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 class FrontendTest : public ::testing::Test {
  protected:
@@ -324,7 +325,8 @@ TEST_F(FrontendTest, AnAbortedIdIsUsableAtOnceAndALateAbortMeansTheNewRequest) {
   ASSERT_TRUE(second.ok());
   EXPECT_EQ(engine_.WaitForRequest(2).handle, *second);
   frontend().Abort(ids);
-  EXPECT_THAT(engine_.aborts(), ElementsAre(std::make_pair(first, -1), std::make_pair(*second, -1)));
+  engine_.WaitForAborts(2);
+  EXPECT_THAT(engine_.aborts(), UnorderedElementsAre(std::make_pair(first, -1), std::make_pair(*second, -1)));
   engine_.EmitToken(first, -1, FinishReason::kAborted);
   engine_.EmitToken(*second, -1, FinishReason::kAborted);
   sink_->WaitForEnd();

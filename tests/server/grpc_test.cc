@@ -371,6 +371,7 @@ TEST_F(GrpcTest, AClientThatDoesNotReadIsCancelledAndDelaysNobody) {
   feeder.join();
   EXPECT_EQ(response.sequences(0).text(), "k");
 
+  EXPECT_EQ(engine_.WaitForHold(1), std::make_pair(slow_handle, true));
   engine_.WaitForAborts(1);
   EXPECT_EQ(engine_.aborts()[0].first, slow_handle);
   grpc::ClientContext context;
@@ -378,6 +379,48 @@ TEST_F(GrpcTest, AClientThatDoesNotReadIsCancelledAndDelaysNobody) {
   ASSERT_TRUE(stub().GetStats(&context, {}, &stats).ok());
   EXPECT_EQ(stats.streams_stalled(), 1u);
   EXPECT_TRUE(fixture_.frontend->WaitIdle(absl::InfiniteFuture()));
+}
+
+TEST(GrpcServerTest, AClientThatReadsLateGetsEverythingAndItsRequestIsHeldMeanwhile) {
+  FakeEngine engine;
+  FakeTokenizer tokenizer({std::string(64 << 10, 'x')});
+  ServerFixture fixture(engine, tokenizer, "late", absl::Hours(1));
+  fixture.server->SetFrontend(fixture.frontend.get());
+  grpc::ClientContext context;
+  auto reader = fixture.stub->GenerateStream(&context, TextRequest());
+  const uint64_t handle = engine.WaitForRequest(1).handle;
+  constexpr size_t kTokens = 100;
+  for (size_t i = 1; i < kTokens; ++i) engine.EmitToken(handle, FakeTokenizer::kFirstPiece);
+  EXPECT_EQ(engine.WaitForHold(1), std::make_pair(handle, true));
+  std::thread feeder([&] {
+    EXPECT_EQ(engine.WaitForHold(2), std::make_pair(handle, false));
+    engine.EmitToken(handle, '.', FinishReason::kLength);
+  });
+  size_t bytes = 0;
+  for (v1::GenerateResponse response; reader->Read(&response);) {
+    EXPECT_LE(response.ByteSizeLong(), size_t{512} << 10);
+    for (const auto& sequence : response.sequences()) bytes += sequence.text().size();
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  feeder.join();
+  EXPECT_EQ(bytes, ((kTokens - 1) << 16) + 1);
+}
+
+TEST(GrpcServerTest, AUnaryAnswerHasALimit) {
+  FakeEngine engine(300, 4096);
+  FakeTokenizer tokenizer({std::string(1 << 20, 'x')});
+  ServerFixture fixture(engine, tokenizer, "unary", absl::Hours(1));
+  fixture.server->SetFrontend(fixture.frontend.get());
+  std::thread feeder([&] {
+    const uint64_t handle = engine.WaitForRequest(1).handle;
+    for (int i = 0; i < 64; ++i) engine.EmitToken(handle, FakeTokenizer::kFirstPiece);
+  });
+  grpc::ClientContext context;
+  v1::GenerateResponse response;
+  EXPECT_EQ(fixture.stub->Generate(&context, TextRequest(), &response).error_code(), grpc::StatusCode::OUT_OF_RANGE);
+  feeder.join();
+  engine.WaitForAborts(1);
+  EXPECT_TRUE(fixture.frontend->WaitIdle(absl::InfiniteFuture()));
 }
 
 TEST_F(GrpcTest, WholeVocabularyPromptLogprobsComeInMessagesBelowFourMebibytes) {

@@ -49,6 +49,12 @@ class FakeEngine final : public Engine {
     MutexLock lock(&mutex_);
     return aborts_;
   }
+  // Blocks until `count` calls of SetHeld have come; the latest of them.
+  std::pair<uint64_t, bool> WaitForHold(size_t count) {
+    MutexLock lock(&mutex_);
+    mutex_.Await([&] { return holds_.size() >= count; });
+    return holds_[count - 1];
+  }
   void RefuseWith(absl::Status status) {
     MutexLock lock(&mutex_);
     refusal_ = std::move(status);
@@ -104,6 +110,10 @@ class FakeEngine final : public Engine {
     StepOutputs step;
     step.sequences.push_back(Event(handle, -1, FinishReason::kAborted, sequence_index));
     Push(std::move(step));
+  }
+  void SetHeld(uint64_t handle, bool held) override {
+    MutexLock lock(&mutex_);
+    holds_.emplace_back(handle, held);
   }
   void BeginDrain() override {}
   bool WaitIdle(absl::Time) override { return true; }
@@ -184,6 +194,7 @@ class FakeEngine final : public Engine {
   std::vector<EngineRequest> requests_;
   std::map<uint64_t, std::vector<bool>> running_;
   std::vector<std::pair<uint64_t, int32_t>> aborts_;
+  std::vector<std::pair<uint64_t, bool>> holds_;
   absl::Status refusal_;
   bool healthy_ = true;
   bool stopped_ = false;
