@@ -6,8 +6,6 @@
 //   gemm_bench [threads=2] [rows, all=0]
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -18,18 +16,15 @@
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/thread_pool.h"
+#include "tests/bench/bench_util.h"
 #include "tests/bench/gemm_peak.h"
 
 namespace quire {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int64_t kFootprint = int64_t{96} << 20;
 constexpr size_t kRounds = 11;
 constexpr int kMaxRounds = 30;
-// Rounds before or after which the peak loop ran below this share of its best are left out: something else ran.
-constexpr double kUndisturbed = 0.85;
 
 struct Shape {
   const char* name;
@@ -40,25 +35,8 @@ constexpr Shape kShapes[] = {
 
 struct Path {
   const GemmKernels* kernels;
-  double (*peak_ops)(int64_t iterations);
-  double peak_gops = 0;  // the best seen
+  PeakMeter peak;
 };
-
-double Seconds(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
-}
-
-// Operations a second of all threads at the peak of a path's instructions, over some 30 us.
-double PeakGops(ThreadPool& pool, double (*peak_ops)(int64_t)) {
-  constexpr int64_t kIterations = 1 << 13;
-  std::atomic<double> ops = 0;
-  const Clock::time_point begin = Clock::now();
-  pool.Run([&](int) { ops.fetch_add(peak_ops(kIterations)); });
-  return ops.load() / 1e9 / Seconds(begin);
-}
 
 // As many packed copies of a random weight as fill the footprint, one behind the other in memory.
 struct Copies {
@@ -110,19 +88,18 @@ void RunShape(ThreadPool& pool, std::vector<Path>& paths, WeightFormat format, c
       std::vector<double> work, read;
       int tries = 0;
       for (; tries < kMaxRounds && work.size() < kRounds; ++tries) {
-        const double before = PeakGops(pool, path.peak_ops);
-        Clock::time_point begin = Clock::now();
+        const double before = path.peak.Measure(pool);
+        BenchClock::time_point begin = BenchClock::now();
         for (size_t i = 0; i < count; ++i) {
           CpuLinear(*path.kernels, pool, *copies.weights[i], {x.data(), rows, shape.inputs}, nullptr,
                     {out.data(), rows, shape.outputs}, scratch);
         }
-        const double work_seconds = Seconds(begin) / static_cast<double>(count);
-        begin = Clock::now();
+        const double work_seconds = SecondsSince(begin) / static_cast<double>(count);
+        begin = BenchClock::now();
         ReadWeights(pool, copies, count);
-        const double read_seconds = Seconds(begin) / static_cast<double>(count);
-        const double after = PeakGops(pool, path.peak_ops);
-        path.peak_gops = std::max({path.peak_gops, before, after});
-        if (std::min(before, after) < kUndisturbed * path.peak_gops) continue;
+        const double read_seconds = SecondsSince(begin) / static_cast<double>(count);
+        const double after = path.peak.Measure(pool);
+        if (std::min(before, after) < kUndisturbed * path.peak.best_gops) continue;
         work.push_back(work_seconds);
         read.push_back(read_seconds);
       }
@@ -139,8 +116,8 @@ void RunShape(ThreadPool& pool, std::vector<Path>& paths, WeightFormat format, c
         std::printf("%5.1f of %5.1f GB/s = %3.0f %%  ", gbps, read_gbps, 100 * gbps / read_gbps);
       }
       const double gops = 2.0 * static_cast<double>(rows * shape.inputs * shape.outputs) / 1e9 / seconds;
-      std::printf("%6.1f of %6.1f GOP/s = %3.0f %%  %zu of %d rounds\n", gops, path.peak_gops,
-                  100 * gops / path.peak_gops, work.size(), tries);
+      std::printf("%6.1f of %6.1f GOP/s = %3.0f %%  %zu of %d rounds\n", gops, path.peak.best_gops,
+                  100 * gops / path.peak.best_gops, work.size(), tries);
       std::fflush(stdout);
     }
   }
@@ -151,8 +128,8 @@ int Main(int argc, char** argv) {
   const int64_t only_rows = argc > 2 ? std::atoi(argv[2]) : 0;
   ThreadPool pool(threads, /*pin=*/true);
   std::vector<Path> paths;
-  if (GetCpuFeatures().avx2) paths.push_back({&GemmKernelsAvx2(), &PeakOpsAvx2});
-  if (GetCpuFeatures().avx512_vnni) paths.push_back({&GemmKernelsAvx512(), &PeakOpsAvx512});
+  if (GetCpuFeatures().avx2) paths.push_back({&GemmKernelsAvx2(), {&PeakOpsAvx2}});
+  if (GetCpuFeatures().avx512_vnni) paths.push_back({&GemmKernelsAvx512(), {&PeakOpsAvx512}});
   for (WeightFormat format : {WeightFormat::kQ4_1, WeightFormat::kQ8_0}) {
     for (const Shape& shape : kShapes) RunShape(pool, paths, format, shape, only_rows);
   }

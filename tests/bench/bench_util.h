@@ -1,0 +1,46 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cpu/thread_pool.h"
+
+// What the benchmarks of the CPU backend share.
+namespace quire {
+
+using BenchClock = std::chrono::steady_clock;
+
+// Rounds before or after which the peak loop ran below this share of its best are left out: something else ran.
+inline constexpr double kUndisturbed = 0.85;
+
+inline double SecondsSince(BenchClock::time_point begin) {
+  return std::chrono::duration<double>(BenchClock::now() - begin).count();
+}
+
+// REQUIRES: not empty.
+inline double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+// The peak of a path's instructions, measured again and again: tells a disturbed moment by itself.
+struct PeakMeter {
+  double (*peak_ops)(int64_t iterations);  // gemm_peak.h
+  double best_gops = 0;
+
+  // Operations a second of all threads over some 30 us, in units of 1e9.
+  double Measure(ThreadPool& pool) {
+    constexpr int64_t kIterations = 1 << 13;
+    std::atomic<double> ops = 0;
+    const BenchClock::time_point begin = BenchClock::now();
+    pool.Run([&](int) { ops.fetch_add(peak_ops(kIterations)); });
+    const double gops = ops.load() / 1e9 / SecondsSince(begin);
+    best_gops = std::max(best_gops, gops);
+    return gops;
+  }
+};
+
+}  // namespace quire
