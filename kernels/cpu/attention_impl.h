@@ -7,8 +7,9 @@
 
 // Attention of one task over a Vec16 type V; kernels/README.md, "Attention", defines the arithmetic. Included by the
 // instruction-set units only: every function is a template over V or always inlined, so that no code of one unit can
-// stand in for another's. Each chunk of keys is gone through twice in tiles of 16 keys converted to f32 once for
-// all queries: scores first, then, with the chunk's maximum known, sums of values.
+// stand in for another's. Each chunk of keys is gone through twice: scores first, then, with the chunk's maximum known,
+// sums of values. Keys go in tiles of 16, converted to f32 once for all queries; so do values, unless the task is one
+// row, whose few queries take them as they lie.
 namespace quire::attention {
 
 inline constexpr int kTileKeys = 16;
@@ -28,7 +29,7 @@ struct Scratch {
   int64_t partial_size;
   float* queries;  // [query][padded], zeros behind head_dim
   float* scores;   // [query][kKeyChunk], then weights
-  float* tile;     // [key][padded]
+  float* tile;     // keys: [padded / 16][key][16]; values: [key][padded]
   float* chunk;    // [query][partial_size]
   float* total;    // [query][partial_size]
 };
@@ -58,40 +59,60 @@ KeyRange ChunkKeys(const AttentionTask& task, int32_t row, int32_t chunk) {
 }
 
 template <typename V>
-void CopyRow(const float* from, int64_t count, int64_t padded, float* to) {
-  for (int64_t i = 0; i < padded; i += 16) {
-    (count - i >= 16 ? V::Load(from + i) : V::LoadN(from + i, static_cast<int>(count - i))).Store(to + i);
-  }
+V LoadUpTo(const float* from, int64_t n) {
+  return n >= 16 ? V::Load(from) : V::LoadN(from, static_cast<int>(n));
 }
 
 template <typename V>
-void CopyRow(const uint16_t* from, int64_t count, int64_t padded, float* to) {
-  for (int64_t i = 0; i < padded; i += 16) {
-    (count - i >= 16 ? V::LoadF16(from + i) : V::LoadF16N(from + i, static_cast<int>(count - i))).Store(to + i);
+V LoadUpTo(const uint16_t* from, int64_t n) {
+  return n >= 16 ? V::LoadF16(from) : V::LoadF16N(from, static_cast<int>(n));
+}
+
+// Vectors of the row go `step` floats apart; zeros behind `count` values.
+template <typename V, typename Element>
+void CopyRow(const Element* from, int64_t count, int64_t padded, float* to, int64_t step = 16) {
+  for (int64_t i = 0; i < padded; i += 16, to += step) LoadUpTo<V>(from + i, count - i).Store(to);
+}
+
+// Calls body(position, end, rows) for pieces of `keys` whose K (or, with `values`, V) rows lie one behind the other.
+template <typename V, typename Element, typename F>
+void ForRuns(const AttentionTask& task, KeyRange keys, bool values, F body) {
+  const Element* kv =
+      static_cast<const Element*>(task.kv) + (values ? int64_t{task.block_size} * task.head_dim : int64_t{0});
+  int32_t position = keys.begin;
+  while (position < keys.end) {
+    const int32_t block = position / task.block_size, offset = position - block * task.block_size;
+    const int32_t block_end = (block + 1) * task.block_size;
+    const int32_t end = block_end < keys.end ? block_end : keys.end;
+    body(position, end, kv + task.block_table[block] * task.block_stride + int64_t{offset} * task.head_dim);
+    position = end;
   }
+}
+
+// Blocks are a few KiB, too short for the hardware to run ahead: ask for the rows of `keys` before they are needed.
+template <typename V, typename Element>
+void FetchAhead(const AttentionTask& task, KeyRange keys, bool values) {
+  ForRuns<V, Element>(task, keys, values, [&](int32_t position, int32_t end, const Element* rows) {
+    const char* const stop = reinterpret_cast<const char*>(rows + int64_t{end - position} * task.head_dim);
+    for (const char* line = reinterpret_cast<const char*>(rows); line < stop; line += 64) __builtin_prefetch(line);
+  });
 }
 
 // Fills the tile with the K rows (or, with `values`, V rows) of positions [first, first + 16) within `keys`; zeros
 // elsewhere.
 template <typename V, typename Element>
 void FillTile(const AttentionTask& task, int32_t first, KeyRange keys, bool values, const Scratch& scratch) {
-  const Element* kv =
-      static_cast<const Element*>(task.kv) + (values ? int64_t{task.block_size} * task.head_dim : int64_t{0});
   const KeyRange wanted = keys.Within(first, first + kTileKeys);
   if (wanted.end - wanted.begin < kTileKeys) {
     for (int64_t i = 0; i < kTileKeys * scratch.padded; i += 16) V::Zero().Store(scratch.tile + i);
   }
-  // Block by block: its rows lie one behind the other.
-  int32_t position = wanted.begin;
-  while (position < wanted.end) {
-    const int32_t block = position / task.block_size, offset = position - block * task.block_size;
-    const int32_t block_end = (block + 1) * task.block_size;
-    const int32_t end = block_end < wanted.end ? block_end : wanted.end;
-    const Element* row = kv + task.block_table[block] * task.block_stride + int64_t{offset} * task.head_dim;
+  FetchAhead<V, Element>(task, keys.Within(first + kTileKeys, first + 2 * kTileKeys), values);
+  const int64_t row_step = values ? scratch.padded : 16, vector_step = values ? 16 : kTileKeys * 16;
+  ForRuns<V, Element>(task, wanted, values, [&](int32_t position, int32_t end, const Element* row) {
     for (; position < end; ++position, row += task.head_dim) {
-      CopyRow<V>(row, task.head_dim, scratch.padded, scratch.tile + (position - first) * scratch.padded);
+      CopyRow<V>(row, task.head_dim, scratch.padded, scratch.tile + (position - first) * row_step, vector_step);
     }
-  }
+  });
 }
 
 template <typename V>
@@ -107,14 +128,18 @@ void LoadTile(const AttentionTask& task, int32_t first, KeyRange keys, bool valu
 template <typename V>
 V DotTile(const float* query, const float* tile, int64_t padded) {
   V sums[kTileKeys];
+#pragma GCC unroll 16
   for (int first = 0; first < kTileKeys; first += V::kDotKeys) {
-    const float* keys = tile + first * padded;
+    const float* keys = tile + first * 16;
     V acc[V::kDotKeys];
+#pragma GCC unroll 16
     for (int j = 0; j < V::kDotKeys; ++j) acc[j] = V::Zero();
-    for (int64_t i = 0; i < padded; i += 16) {
+    for (int64_t i = 0; i < padded; i += 16, keys += kTileKeys * 16) {
       const V q = V::Load(query + i);
-      for (int j = 0; j < V::kDotKeys; ++j) acc[j] = V::Fma(q, V::Load(keys + j * padded + i), acc[j]);
+#pragma GCC unroll 16
+      for (int j = 0; j < V::kDotKeys; ++j) acc[j] = V::Fma(q, V::Load(keys + j * 16), acc[j]);
     }
+#pragma GCC unroll 16
     for (int j = 0; j < V::kDotKeys; ++j) sums[first + j] = acc[j];
   }
   return V::Sums(sums);
@@ -175,78 +200,123 @@ void WeighScores(KeyRange keys, float* scores, float* max_and_sum) {
   max_and_sum[1] = sum.Sum();
 }
 
-// acc[r] += sum over keys [begin, end) of the tile, ascending, of weights[r][key] * value[key], for kRows queries.
-template <typename V, int kRows, int kVectors>
-void AddValues(const float* const* weights, int32_t begin, int32_t end, const float* tile, int64_t padded, int64_t i,
-               float* const* acc) {
+// acc[r] += sum over rows j in [begin, end), ascending, of weights[r][j] * rows[j - begin], for kRows queries and
+// kVectors * 16 dimensions, of which `count` are there. Rows are `stride` apart.
+template <typename V, int kRows, int kVectors, typename Element>
+void AddRows(const float* const* weights, int32_t begin, int32_t end, const Element* rows, int64_t stride,
+             int64_t count, float* const* acc, int64_t at) {
   V sums[kRows][kVectors];
+#pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) sums[r][v] = V::Load(acc[r] + i + 16 * v);
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) sums[r][v] = V::Load(acc[r] + at + 16 * v);
   }
-  for (int32_t j = begin; j < end; ++j) {
+  for (int32_t j = begin; j < end; ++j, rows += stride) {
     V values[kVectors];
-    for (int v = 0; v < kVectors; ++v) values[v] = V::Load(tile + j * padded + i + 16 * v);
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) values[v] = LoadUpTo<V>(rows + 16 * v, count - 16 * v);
+#pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const V weight = V::All(weights[r][j]);
+#pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) sums[r][v] = V::Fma(weight, values[v], sums[r][v]);
     }
   }
+#pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) sums[r][v].Store(acc[r] + i + 16 * v);
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) sums[r][v].Store(acc[r] + at + 16 * v);
   }
 }
 
-template <typename V, int kRows>
-void AddValues(const float* const* weights, KeyRange keys, const float* tile, int64_t padded, float* const* acc) {
+// The same for all `dim` dimensions; `keys` counts as the weights do.
+template <typename V, int kRows, typename Element>
+void AddRows(const float* const* weights, KeyRange keys, const Element* rows, int64_t stride, int64_t dim,
+             float* const* acc) {
   if (keys.empty()) return;
+  constexpr int64_t kWide = 16 * V::kSumVectors;
   int64_t i = 0;
-  for (; i + 16 * V::kSumVectors <= padded; i += 16 * V::kSumVectors) {
-    AddValues<V, kRows, V::kSumVectors>(weights, keys.begin, keys.end, tile, padded, i, acc);
+  for (; i + kWide <= dim; i += kWide) {
+    AddRows<V, kRows, V::kSumVectors>(weights, keys.begin, keys.end, rows + i, stride, kWide, acc, i);
   }
-  for (; i < padded; i += 16) AddValues<V, kRows, 1>(weights, keys.begin, keys.end, tile, padded, i, acc);
+  for (; i < dim; i += 16) AddRows<V, kRows, 1>(weights, keys.begin, keys.end, rows + i, stride, dim - i, acc, i);
+}
+
+// Keys [keys.begin, keys.end) of the tile.
+template <typename V, int kRows>
+void AddValues(const float* const* weights, KeyRange keys, const Scratch& scratch, float* const* acc) {
+  AddRows<V, kRows>(weights, keys, scratch.tile + keys.begin * scratch.padded, scratch.padded, scratch.padded, acc);
 }
 
 // The values of one tile for kRows queries from `query` on. Keys that all of them see are taken together; those that
 // only some see come before and after, so that each query adds its own keys, all of them, in ascending order.
 template <typename V, int kRows>
-void SumTileForQueries(const AttentionTask& task, int32_t chunk, int32_t first, int64_t query, const Scratch& scratch) {
-  KeyRange own[kRows];
-  KeyRange common = {0, kTileKeys};
+void SumTileForQueries(const AttentionTask& task, int32_t chunk, int32_t first, int64_t query, const Scratch& scratch,
+                       bool all_see_all) {
   const float* weights[kRows];
   float* acc[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    weights[r] = scratch.scores + (query + r) * kKeyChunk + (first - chunk * kKeyChunk);
+    acc[r] = scratch.chunk + (query + r) * scratch.partial_size;
+  }
+  if (all_see_all) return AddValues<V, kRows>(weights, {0, kTileKeys}, scratch, acc);
+  KeyRange own[kRows];
+  KeyRange common = {0, kTileKeys};
   for (int r = 0; r < kRows; ++r) {
     const int32_t row = static_cast<int32_t>((query + r) / task.num_heads);
     const KeyRange keys = ChunkKeys<V>(task, row, chunk).Within(first, first + kTileKeys);
     own[r] = {keys.begin - first, keys.end - first};
     common = common.Within(own[r].begin, own[r].end);
-    weights[r] = scratch.scores + (query + r) * kKeyChunk + (first - chunk * kKeyChunk);
-    acc[r] = scratch.chunk + (query + r) * scratch.partial_size;
   }
   if (common.empty()) common.end = common.begin = kTileKeys;  // everything is "before"
-  for (int r = 0; r < kRows; ++r) {
-    AddValues<V, 1>(weights + r, own[r].Within(0, common.begin), scratch.tile, scratch.padded, acc + r);
-  }
-  AddValues<V, kRows>(weights, common, scratch.tile, scratch.padded, acc);
-  for (int r = 0; r < kRows; ++r) {
-    AddValues<V, 1>(weights + r, own[r].Within(common.end, kTileKeys), scratch.tile, scratch.padded, acc + r);
-  }
+  for (int r = 0; r < kRows; ++r) AddValues<V, 1>(weights + r, own[r].Within(0, common.begin), scratch, acc + r);
+  AddValues<V, kRows>(weights, common, scratch, acc);
+  for (int r = 0; r < kRows; ++r) AddValues<V, 1>(weights + r, own[r].Within(common.end, kTileKeys), scratch, acc + r);
 }
 
 // The values of one tile for the queries from `query` on: kRows at a time, then the rest in smaller groups.
 template <typename V, int kRows>
-void SumTile(const AttentionTask& task, int32_t chunk, int32_t first, int64_t query, const Scratch& scratch) {
+void SumTile(const AttentionTask& task, int32_t chunk, int32_t first, int64_t query, const Scratch& scratch,
+             bool all_see_all) {
   const int64_t num_queries = int64_t{task.num_rows} * task.num_heads;
   for (; query + kRows <= num_queries; query += kRows) {
-    SumTileForQueries<V, kRows>(task, chunk, first, query, scratch);
+    SumTileForQueries<V, kRows>(task, chunk, first, query, scratch, all_see_all);
   }
-  if constexpr (kRows > 1) SumTile<V, kRows - 1>(task, chunk, first, query, scratch);
+  if constexpr (kRows > 1) SumTile<V, kRows - 1>(task, chunk, first, query, scratch, all_see_all);
+}
+
+// The values of `keys` for the heads from `head` on of a task of one row, straight from the cache.
+template <typename V, int kHeads, typename Element>
+void SumRowForHeads(const AttentionTask& task, int32_t chunk, KeyRange keys, int32_t head, const Scratch& scratch) {
+  for (; head + kHeads <= task.num_heads; head += kHeads) {
+    const float* weights[kHeads];
+    float* acc[kHeads];
+    for (int h = 0; h < kHeads; ++h) {
+      weights[h] = scratch.scores + (head + h) * kKeyChunk;
+      acc[h] = scratch.chunk + (head + h) * scratch.partial_size;
+    }
+    const int32_t base = chunk * kKeyChunk;
+    ForRuns<V, Element>(task, keys, /*values=*/true, [&](int32_t position, int32_t end, const Element* rows) {
+      FetchAhead<V, Element>(task, keys.Within(end, 2 * end - position), /*values=*/true);
+      AddRows<V, kHeads>(weights, {position - base, end - base}, rows, task.head_dim, task.head_dim, acc);
+    });
+  }
+  if constexpr (kHeads > 1) SumRowForHeads<V, kHeads - 1, Element>(task, chunk, keys, head, scratch);
 }
 
 template <typename V>
 void SumChunk(const AttentionTask& task, int32_t chunk, KeyRange keys, const Scratch& scratch) {
+  if (task.num_rows == 1) {
+    if (task.kv_is_f16) return SumRowForHeads<V, V::kSumRows, uint16_t>(task, chunk, keys, 0, scratch);
+    return SumRowForHeads<V, V::kSumRows, float>(task, chunk, keys, 0, scratch);
+  }
+  // Later rows begin and end to see keys later.
+  const int32_t all_begin = ChunkKeys<V>(task, task.num_rows - 1, chunk).begin;
+  const int32_t all_end = ChunkKeys<V>(task, 0, chunk).end;
   for (int32_t first = keys.begin / kTileKeys * kTileKeys; first < keys.end; first += kTileKeys) {
     LoadTile<V>(task, first, keys, /*values=*/true, scratch);
-    SumTile<V, V::kSumRows>(task, chunk, first, 0, scratch);
+    const bool all_see_all = first >= all_begin && first + kTileKeys <= all_end;
+    SumTile<V, V::kSumRows>(task, chunk, first, 0, scratch, all_see_all);
   }
 }
 
