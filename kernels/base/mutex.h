@@ -16,9 +16,9 @@ class ABSL_LOCKABLE Mutex {
  public:
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mutex_.lock(); }
   void Unlock() ABSL_UNLOCK_FUNCTION() {
-    const bool wake = num_waiting_ > 0;
+    // Before the unlock: whoever waits may destroy this object as soon as it has the lock.
+    if (num_waiting_ > 0) changed_.notify_all();
     mutex_.unlock();
-    if (wake) changed_.notify_all();
   }
 
   // With the lock held: releases it until `condition()`, called with the lock held, is true. Whatever makes it true

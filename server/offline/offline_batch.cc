@@ -1,11 +1,10 @@
 #include "server/offline/offline_batch.h"
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
+#include "kernels/base/mutex.h"
 #include "server/offline/offline_request.h"
 #include "server/offline/offline_result.h"
 
@@ -18,34 +17,30 @@ class Answers {
   explicit Answers(std::ostream& out) : out_(out) {}
 
   void Write(const std::string& line) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     out_ << line << '\n';
     out_.flush();
   }
   // Waits until fewer than `limit` requests are in flight, then counts one more.
   void Begin(int32_t limit) {
-    std::unique_lock lock(mutex_);
-    ended_.wait(lock, [&] { return in_flight_ < limit; });
+    MutexLock lock(&mutex_);
+    mutex_.Await([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return in_flight_ < limit; });
     ++in_flight_;
   }
   void End() {
-    {
-      std::lock_guard lock(mutex_);
-      --in_flight_;
-    }
-    ended_.notify_all();
+    MutexLock lock(&mutex_);
+    --in_flight_;
   }
   absl::Status AwaitAll() {
-    std::unique_lock lock(mutex_);
-    ended_.wait(lock, [&] { return in_flight_ == 0; });
+    MutexLock lock(&mutex_);
+    mutex_.Await([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return in_flight_ == 0; });
     return out_.good() ? absl::OkStatus() : absl::InternalError("the results cannot be written");
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  std::ostream& out_;      // guarded by mutex_
-  int32_t in_flight_ = 0;  // guarded by mutex_
+  Mutex mutex_;
+  std::ostream& out_ ABSL_GUARDED_BY(mutex_);
+  int32_t in_flight_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 // One request in flight. A slow `out` slows the engine down, as it should here.
