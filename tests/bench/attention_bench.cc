@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -30,12 +29,6 @@ struct Case {
 };
 constexpr Case kCases[] = {
     {"decode", 1, 1, 160, 30}, {"decode", 32, 1, 160, 30}, {"decode", 64, 1, 1024, 4}, {"prefill", 1, 512, 512, 30}};
-
-double ProcessSeconds() {
-  timespec time;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
 
 // One step's batch over caches of random f16 values.
 class Workload {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <ctime>
 #include <vector>
 
 #include "kernels/cpu/thread_pool.h"
@@ -13,11 +14,19 @@ namespace quire {
 
 using BenchClock = std::chrono::steady_clock;
 
-// Rounds before or after which the peak loop ran below this share of its best are left out: something else ran.
+// Rounds before or after which the peak loop ran below this share of its best are left out, and so are those in which
+// the threads, who spin while they wait, got less than this share of the processor time there was: something else ran.
 inline constexpr double kUndisturbed = 0.85;
 
 inline double SecondsSince(BenchClock::time_point begin) {
   return std::chrono::duration<double>(BenchClock::now() - begin).count();
+}
+
+// Processor time of all threads of this process so far.
+inline double ProcessSeconds() {
+  timespec time;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 // REQUIRES: not empty.

@@ -1,8 +1,7 @@
 // Speed of the whole engine on a model file: decode of 1, 8 and 32 streams, prefill of 512 tokens, and decode
 // beside a busy thread, with the time split of the steps. The packed weights that the steps of one stream read a second
 // are set against plain reads by as many threads of as many bytes, under the same memory advice, just before and after.
-// Medians over rounds in which all cases take turns; cases beside which the peak loop of the path ran slow are left
-// out.
+// Medians over rounds in which all cases take turns; disturbed ones (bench_util.h) are left out.
 //
 //   decode_bench MODEL [threads=2] [rounds=7]
 
@@ -260,13 +259,17 @@ int Main(int argc, char** argv) {
       for (size_t c = 0; c < kNumCases; ++c) {
         const double before = path.peak().Measure(pool), read_before = reader.Measure(pool);
         Sample sample;
+        const double processor = ProcessSeconds();
+        const BenchClock::time_point begin = BenchClock::now();
         {
           const BusyThread busy(kCases[c].beside_busy);
           sample = kCases[c].streams > 0 ? path.Decode(kCases[c].streams) : path.Prefill();
         }
+        const double share = (ProcessSeconds() - processor) / (SecondsSince(begin) * threads);
         sample.read_gbps = (read_before + reader.Measure(pool)) / 2;
         const double after = path.peak().Measure(pool);
-        if (round == 0 || std::min(before, after) < kUndisturbed * path.peak().best_gops) continue;
+        const bool disturbed = std::min(before, after) < kUndisturbed * path.peak().best_gops || share < kUndisturbed;
+        if (round == 0 || disturbed) continue;
         samples[p * kNumCases + c].push_back(sample);
       }
     }

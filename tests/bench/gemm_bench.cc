@@ -89,6 +89,7 @@ void RunShape(ThreadPool& pool, std::vector<Path>& paths, WeightFormat format, c
       int tries = 0;
       for (; tries < kMaxRounds && work.size() < kRounds; ++tries) {
         const double before = path.peak.Measure(pool);
+        const double processor = ProcessSeconds();
         BenchClock::time_point begin = BenchClock::now();
         for (size_t i = 0; i < count; ++i) {
           CpuLinear(*path.kernels, pool, *copies.weights[i], {x.data(), rows, shape.inputs}, nullptr,
@@ -98,8 +99,10 @@ void RunShape(ThreadPool& pool, std::vector<Path>& paths, WeightFormat format, c
         begin = BenchClock::now();
         ReadWeights(pool, copies, count);
         const double read_seconds = SecondsSince(begin) / static_cast<double>(count);
+        const double share = (ProcessSeconds() - processor) /
+                             (static_cast<double>(count) * (work_seconds + read_seconds) * pool.num_threads());
         const double after = path.peak.Measure(pool);
-        if (std::min(before, after) < kUndisturbed * path.peak.best_gops) continue;
+        if (std::min(before, after) < kUndisturbed * path.peak.best_gops || share < kUndisturbed) continue;
         work.push_back(work_seconds);
         read.push_back(read_seconds);
       }
