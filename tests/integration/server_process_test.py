@@ -1,4 +1,5 @@
-"""Drives the real quired with --device sim: ready line, exit codes, drain under load, reflection, keepalive.
+"""Drives the real quired with --device sim: ready line, exit codes, drain under load, sockets,
+killed clients, reflection.
 
 Usage: server_process_test.py QUIRED. Needs python3-grpcio; exits 77 (skipped) without it. Messages are written and read
 byte by byte here, so no protobuf for Python is needed.
@@ -101,11 +102,24 @@ def make_model():
 MODEL = make_model()
 
 
+# Reads the first message of 30 endless streams, says so and waits to be killed.
+KILLED_CLIENT = """
+import grpc, sys
+channel = grpc.insecure_channel(sys.argv[1])
+call = channel.unary_stream("/quire.v1.Generation/GenerateStream")
+streams = [call(b"\\x1a\\x01a\\x3a\\x05\\x08\\xd0\\x0f\\x30\\x01") for _ in range(30)]  # max_tokens 2000, ignore_eos
+for stream in streams:
+    next(stream)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
 class Daemon:
     """A quired that serves, or its exit code if it never did."""
 
-    def __init__(self, *args):
-        self.process = subprocess.Popen([QUIRED, "--model", MODEL, "--device", "sim", "--grpc-listen", "127.0.0.1:0",
+    def __init__(self, *args, listen="127.0.0.1:0"):
+        self.process = subprocess.Popen([QUIRED, "--model", MODEL, "--device", "sim", "--grpc-listen", listen,
                                          "--kv-blocks", "512", *args], stderr=subprocess.PIPE, text=True)
         self.lines = []
         self.address = None
@@ -142,6 +156,14 @@ def completion_tokens(response):
     return fields(fields(response).get(4, b"")).get(3)
 
 
+def running_and_waiting(channel):
+    call = channel.unary_unary("/quire.v1.Generation/GetStats", request_serializer=lambda b: b,
+                               response_deserializer=lambda b: b)
+    # GetStatsResponse{requests_running = 2, requests_waiting = 3}
+    stats = fields(call(b""))
+    return stats.get(2, 0), stats.get(3, 0)
+
+
 def health(channel, service=b""):
     call = channel.unary_unary("/grpc.health.v1.Health/Check", request_serializer=lambda b: b,
                                response_deserializer=lambda b: b)
@@ -151,28 +173,11 @@ def health(channel, service=b""):
 
 class ProcessTest(unittest.TestCase):
     def test_drain_under_load(self):
-        daemon = Daemon("--sim-time-scale", "1", "--drain-timeout", "50")
-        started, results = threading.Semaphore(0), []
-
-        def client(index):
-            with grpc.insecure_channel(daemon.address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
-                try:
-                    messages = stream(channel, max_tokens=300 + index)
-                    last = next(messages)
-                    started.release()
-                    for last in messages:
-                        pass
-                    results.append(completion_tokens(last) == 300 + index)
-                except grpc.RpcError as error:
-                    started.release()
-                    results.append(error.code())
-
-        threads = [threading.Thread(target=client, args=(i,)) for i in range(12)]
-        for thread in threads:
-            thread.start()
-        for _ in threads:
-            started.acquire()
+        daemon = Daemon("--max-num-seqs", "16", "--sim-time-scale", "1", "--drain-timeout", "250")
         with grpc.insecure_channel(daemon.address) as channel:
+            streams = [stream(channel, max_tokens=150 + i) for i in range(64)]
+            while running_and_waiting(channel) != (16, 48):
+                pass
             self.assertTrue(health(channel))
             self.assertTrue(health(channel, b"quire.v1.Generation"))
             daemon.process.send_signal(signal.SIGTERM)
@@ -186,11 +191,11 @@ class ProcessTest(unittest.TestCase):
             details = dict(refused.trailing_metadata())
             self.assertIn(b"google.rpc.RetryInfo", details["grpc-status-details-bin"])
             self.assertFalse(health(channel))
-        for thread in threads:
-            thread.join()
-        self.assertEqual(results, [True] * 12)
+            for i, messages in enumerate(streams):
+                *_, last = messages
+                self.assertEqual(completion_tokens(last), 150 + i)
         self.assertEqual(daemon.wait(), 0)
-        self.assertEqual(sum(" request id=" in line for line in daemon.lines if "status=OK" in line) >= 12, True)
+        self.assertGreaterEqual(sum(" request id=" in line and "status=OK" in line for line in daemon.lines), 64)
         self.assertFalse(any("hello" in line for line in daemon.lines))
 
     def test_drain_timeout_aborts_with_unavailable(self):
@@ -230,6 +235,36 @@ class ProcessTest(unittest.TestCase):
         check = subprocess.run([QUIRED, "--model", MODEL, "--device", "sim", "--grpc-listen", "127.0.0.1:0",
                                 "--check-config"], timeout=60)
         self.assertEqual(check.returncode, 0)
+        self.assertEqual(daemon.stop(), 0)
+
+    def test_unix_socket_is_not_shared_and_a_stale_one_is_taken_over(self):
+        path = os.path.join(WORK.name, "socket")
+        daemon = Daemon(listen=f"unix:{path}")
+        self.assertEqual(daemon.address, f"unix:{path}")
+        with grpc.insecure_channel(daemon.address) as channel:
+            self.assertEqual(completion_tokens(list(stream(channel, max_tokens=3))[-1]), 3)
+        second = Daemon(listen=f"unix:{path}")
+        self.assertIsNone(second.address)
+        self.assertEqual(second.wait(), 69)
+        daemon.process.kill()
+        daemon.wait()
+        self.assertTrue(os.path.exists(path))
+        third = Daemon(listen=f"unix:{path}")
+        self.assertEqual(third.address, f"unix:{path}")
+        self.assertEqual(third.stop(), 0)
+        self.assertFalse(os.path.exists(path))
+
+    def test_a_killed_client_leaves_nothing(self):
+        daemon = Daemon("--sim-time-scale", "1")
+        with grpc.insecure_channel(daemon.address) as channel:
+            client = subprocess.Popen([sys.executable, "-c", KILLED_CLIENT, daemon.address], stdin=subprocess.PIPE,
+                                      stdout=subprocess.PIPE)
+            client.stdout.readline()
+            client.kill()
+            client.communicate()
+            while sum(running_and_waiting(channel)) > 0:  # or ctest's timeout
+                pass
+            self.assertEqual(completion_tokens(list(stream(channel, max_tokens=3))[-1]), 3)
         self.assertEqual(daemon.stop(), 0)
 
     def test_reflection_and_json_logs(self):

@@ -610,6 +610,42 @@ TEST_F(SimTest, FiveHundredStreamsAThirdCancelledLeaveNothingBehind) {
   EXPECT_EQ(stats.kv_blocks_free + stats.kv_blocks_cached, stats.kv_blocks_total);
 }
 
+TEST_F(SimTest, AnUnreadStreamHoldsNoBlocksAndIsCompleteWhenReadLate) {
+  constexpr int kSequences = 16;
+  v1::GenerateRequest request = TextRequest();
+  request.mutable_stopping()->set_max_tokens(480);
+  request.mutable_stopping()->set_ignore_eos(true);
+  request.mutable_sampling()->set_n(kSequences);
+  request.mutable_sampling()->set_seed(3);
+  std::vector<std::vector<uint32_t>> prompt_read(kSequences), read_late(kSequences);
+  const auto read = [](grpc::ClientReader<v1::GenerateResponse>& reader, std::vector<std::vector<uint32_t>>* ids) {
+    for (v1::GenerateResponse response; reader.Read(&response);) {
+      for (const auto& sequence : response.sequences()) {
+        auto& all = (*ids)[sequence.index()];
+        all.insert(all.end(), sequence.token_ids().begin(), sequence.token_ids().end());
+      }
+    }
+    EXPECT_TRUE(reader.Finish().ok());
+  };
+  grpc::ClientContext first;
+  read(*fixture_->stub->GenerateStream(&first, request), &prompt_read);
+
+  // 4 KiB a token, 30 MiB together: more than gRPC itself takes unread.
+  request.mutable_output()->set_logprobs(-1);
+  const int64_t before = engine_->GetStats().steps;
+  grpc::ClientContext second;
+  const auto unread = v1::Generation::NewStub(fixture_->NewChannel())->GenerateStream(&second, request);
+  EngineStats stats;
+  do {
+    stats = engine_->GetStats();
+  } while (stats.requests_waiting == 0 || stats.kv_blocks_active > 0 || stats.steps <= before);
+  uint32_t tokens = 0;
+  EXPECT_TRUE(Run(TextRequest(), -1, &tokens).ok());
+  read(*unread, &read_late);
+  EXPECT_EQ(prompt_read, read_late);
+  for (const std::vector<uint32_t>& ids : read_late) EXPECT_EQ(ids.size(), 480u);
+}
+
 TEST_F(SimTest, AfterAnAbortAtMostOneMorePlanHasTheRequest) {
   for (int round = 0; round < 20; ++round) {
     v1::GenerateRequest request;
