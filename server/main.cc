@@ -62,15 +62,19 @@ void LogEngine(const EngineInfo& info) {
 // Returns when nothing runs any more, after drain_timeout, or at a second signal. True in the last case.
 bool Drain(const ServerConfig& config, Signals& signals, GrpcServer& server, Frontend& frontend) {
   NotifySystemd("STOPPING=1");
-  server.SetDraining();
-  if (signals.WaitFor(2, absl::Now() + config.lame_duck)) return true;
+  if (config.lame_duck > absl::ZeroDuration()) {
+    server.SetDraining();
+    if (signals.WaitFor(2, absl::Now() + config.lame_duck)) return true;
+  }
   frontend.BeginDrain();
+  server.SetDraining();
   const absl::Time deadline = absl::Now() + config.drain_timeout;
   constexpr absl::Duration kSlice = absl::Milliseconds(50);  // how late a second signal may be noticed
-  while (!frontend.WaitIdle(std::min(deadline, absl::Now() + kSlice))) {
+  const auto slice = [deadline] { return std::min(deadline, absl::Now() + kSlice); };
+  while (!frontend.WaitIdle(slice()) || !server.WaitStreamsSent(slice())) {
     if (signals.WaitFor(2, absl::InfinitePast())) return true;
     if (absl::Now() >= deadline) {
-      spdlog::warn("drain timeout: {} requests are aborted", frontend.num_live_requests());
+      spdlog::warn("drain timeout: {} requests are aborted, other streams may be unsent", frontend.num_live_requests());
       return false;
     }
   }
@@ -109,7 +113,7 @@ int Serve(const ServerConfig& config, Signals& signals) {
   signals.WaitFor(1, absl::InfiniteFuture());
   const bool at_once = Drain(config, signals, **server, frontend);
   frontend.Stop();
-  // Only statuses are still to be written; a client that does not read them shall not hold us.
+  // Only statuses are still to be written; an idle connection shall not hold us.
   (*server)->Shutdown(absl::Now() + (at_once ? absl::ZeroDuration() : absl::Seconds(1)));
   spdlog::info("stopped");
   return kExitOk;

@@ -35,6 +35,7 @@ StreamReactor* StreamReactor::Start(grpc::CallbackServerContext* context, const 
   watch.Add(reactor);
   const absl::StatusOr<uint64_t> handle = frontend.Generate(MakeRequest(*context, request), reactor);
   if (!handle.ok()) {
+    watch.Remove(reactor.get());  // nobody waits for those that were refused
     reactor->Fail(handle.status());
     return reactor.get();
   }

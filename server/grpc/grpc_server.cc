@@ -132,6 +132,8 @@ void GrpcServer::SetDraining() {
   UpdateHealth();
 }
 
+bool GrpcServer::WaitStreamsSent(absl::Time deadline) { return service_->streams().WaitEmpty(deadline); }
+
 void GrpcServer::Shutdown(absl::Time deadline) {
   {
     absl::MutexLock lock(&mutex_);

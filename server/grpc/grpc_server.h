@@ -38,6 +38,9 @@ class GrpcServer {
   void SetFrontend(Frontend* frontend);
   // Health is NOT_SERVING from now on, whatever the engine says.
   void SetDraining();
+  // Blocks until all accepted streams have been sent to their end, or until `deadline`; true in the first case. A
+  // client that does not read is cancelled after stall_timeout as ever.
+  bool WaitStreamsSent(absl::Time deadline);
   // Refuses new connections, waits for calls under way until `deadline`, cancels the rest, ends. Idempotent.
   void Shutdown(absl::Time deadline);
 

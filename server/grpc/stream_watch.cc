@@ -15,6 +15,12 @@ void StreamWatch::Remove(const Stallable* stream) {
   streams_.erase(stream);
 }
 
+bool StreamWatch::WaitEmpty(absl::Time deadline) {
+  absl::MutexLock lock(&mutex_);
+  const auto empty = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return streams_.empty(); };
+  return mutex_.AwaitWithDeadline(absl::Condition(&empty), deadline);
+}
+
 void StreamWatch::CancelStalled(absl::Time now, absl::Duration stall_timeout) {
   // Not under the lock: a stream that ends meanwhile wants to remove itself.
   std::vector<std::shared_ptr<Stallable>> streams;

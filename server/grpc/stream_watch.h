@@ -25,6 +25,9 @@ class StreamWatch {
   void Add(const std::shared_ptr<Stallable>& stream);
   void Remove(const Stallable* stream);
 
+  // Blocks until there is none, or until `deadline`; true if there is none.
+  bool WaitEmpty(absl::Time deadline);
+
   // Cancels the stalled ones.
   void CancelStalled(absl::Time now, absl::Duration stall_timeout);
   // A stream had to be cancelled for its client's not reading.

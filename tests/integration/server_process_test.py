@@ -181,16 +181,13 @@ class ProcessTest(unittest.TestCase):
             self.assertTrue(health(channel))
             self.assertTrue(health(channel, b"quire.v1.Generation"))
             daemon.process.send_signal(signal.SIGTERM)
-            refused = None
-            while refused is None:  # until the signal has been seen
-                try:
-                    list(stream(channel, max_tokens=1))
-                except grpc.RpcError as error:
-                    refused = error
-            self.assertEqual(refused.code(), grpc.StatusCode.UNAVAILABLE)
-            details = dict(refused.trailing_metadata())
+            while health(channel):  # until the signal has been seen
+                pass
+            with self.assertRaises(grpc.RpcError) as refused:
+                list(stream(channel, max_tokens=1))
+            self.assertEqual(refused.exception.code(), grpc.StatusCode.UNAVAILABLE)
+            details = dict(refused.exception.trailing_metadata())
             self.assertIn(b"google.rpc.RetryInfo", details["grpc-status-details-bin"])
-            self.assertFalse(health(channel))
             for i, messages in enumerate(streams):
                 *_, last = messages
                 self.assertEqual(completion_tokens(last), 150 + i)

@@ -406,6 +406,24 @@ TEST(GrpcServerTest, AClientThatReadsLateGetsEverythingAndItsRequestIsHeldMeanwh
   EXPECT_EQ(bytes, ((kTokens - 1) << 16) + 1);
 }
 
+TEST(GrpcServerTest, AStreamIsWaitedForUntilItsClientHasReadIt) {
+  FakeEngine engine;
+  FakeTokenizer tokenizer({std::string(64 << 10, 'x')});
+  ServerFixture fixture(engine, tokenizer, "sent", absl::Hours(1));
+  fixture.server->SetFrontend(fixture.frontend.get());
+  grpc::ClientContext context;
+  auto reader = fixture.stub->GenerateStream(&context, TextRequest());
+  const uint64_t handle = engine.WaitForRequest(1).handle;
+  for (int i = 1; i < 400; ++i) engine.EmitToken(handle, FakeTokenizer::kFirstPiece);
+  engine.EmitToken(handle, '.', FinishReason::kLength);
+  EXPECT_TRUE(fixture.frontend->WaitIdle(absl::InfiniteFuture()));
+  EXPECT_FALSE(fixture.server->WaitStreamsSent(absl::InfinitePast()));
+  for (v1::GenerateResponse response; reader->Read(&response);) {
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_TRUE(fixture.server->WaitStreamsSent(absl::InfiniteFuture()));
+}
+
 TEST(GrpcServerTest, AUnaryAnswerHasALimit) {
   FakeEngine engine(300, 4096);
   FakeTokenizer tokenizer({std::string(1 << 20, 'x')});
