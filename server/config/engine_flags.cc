@@ -131,6 +131,7 @@ void AddEngineFlags(CLI::App& app, EngineOptions& options) {
   options.seed = RandomSeed();
   app.add_option("--model", options.model_path, "model: Hugging Face directory or .gguf file")
       ->required()
+      ->check([](const std::string& path) { return std::string(path.empty() ? "must not be empty" : ""); })
       ->type_name("PATH");
   app.add_option_function<std::string>(
          "--device", [&options](const std::string& text) { SetDevice(text, options); },

@@ -175,5 +175,12 @@ TEST(ExitCodeTest, FollowsTheKindOfError) {
   EXPECT_EQ(ExitCodeOf(absl::StatusCode::kInternal), 70);
 }
 
+TEST(ServerConfigTest, AnEmptyModelIsABadOption) {
+  const Parsed parsed = Parse({"--config", WriteFile("empty_model.toml", "model = \"\"\n")});
+  EXPECT_FALSE(parsed.config.has_value());
+  EXPECT_EQ(parsed.exit_code, kExitConfig);
+  EXPECT_NE(parsed.err.find("--model: must not be empty"), std::string::npos) << parsed.err;
+}
+
 }  // namespace
 }  // namespace quire
