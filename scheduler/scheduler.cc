@@ -126,7 +126,9 @@ void Scheduler::SetHeld(uint64_t handle, bool held) {
   QUIRE_CHECK(!in_flight_);
   SequenceGroup* group = Find(handle);
   if (group == nullptr || group->held == held) return;
+  CountRequest(*group, -1);
   group->held = held;
+  CountRequest(*group, +1);
   num_held_ += held ? 1 : -1;
   if (!held) return;
   for (Sequence& sequence : group->sequences) {
@@ -164,7 +166,7 @@ void Scheduler::SetState(Sequence* sequence, SequenceState state) {
 void Scheduler::CountRequest(const SequenceGroup& group, int32_t sign) {
   if (group.num_running > 0) {
     stats_.requests_running += sign;
-  } else {
+  } else if (!group.held) {
     stats_.requests_waiting += sign;
     stats_.waiting_prompt_tokens += sign * group.prompt_len();
   }
@@ -283,7 +285,8 @@ const char* BrokenRule(const Sequence& s, bool may_hold, const BlockManager& blo
 
 absl::Status Scheduler::CheckInvariants() const {
   QUIRE_RETURN_IF_ERROR(blocks_->CheckInvariants());
-  int32_t running = 0, waiting = 0, requests_running = 0, held = 0;
+  int32_t running = 0, waiting = 0, requests_running = 0, requests_waiting = 0, held = 0;
+  int64_t waiting_prompt_tokens = 0;
   for (const auto& [handle, group] : groups_) {
     int32_t unfinished = 0, blocked = 0, group_running = 0, group_waiting = 0;
     for (const Sequence& s : group->sequences) {
@@ -308,6 +311,10 @@ absl::Status Scheduler::CheckInvariants() const {
     running += group_running;
     waiting += group_waiting;
     requests_running += group_running > 0;
+    if (group_running == 0 && !group->held) {
+      ++requests_waiting;
+      waiting_prompt_tokens += group->prompt_len();
+    }
   }
   const absl::flat_hash_set<const Sequence*> listed(running_.begin(), running_.end());
   if (running != num_running_ || listed.size() != running_.size() || static_cast<int32_t>(listed.size()) != running ||
@@ -315,13 +322,15 @@ absl::Status Scheduler::CheckInvariants() const {
     return absl::InternalError(absl::StrFormat("%d sequences run and %d wait; %d and %d are listed", running, waiting,
                                                running_.size(), waiting_.size()));
   }
-  if (requests_running != stats_.requests_running ||
-      static_cast<int32_t>(groups_.size()) != requests_running + stats_.requests_waiting) {
-    return absl::InternalError(absl::StrFormat("%d of %d requests run; %d and %d counted", requests_running,
-                                               groups_.size(), stats_.requests_running, stats_.requests_waiting));
-  }
   if (held != num_held_)
     return absl::InternalError(absl::StrFormat("%d requests are held, %d counted", held, num_held_));
+  if (requests_running != stats_.requests_running || requests_waiting != stats_.requests_waiting ||
+      waiting_prompt_tokens != stats_.waiting_prompt_tokens) {
+    return absl::InternalError(
+        absl::StrFormat("%d requests run and %d wait with %d prompt tokens; counted are %d, %d and %d",
+                        requests_running, requests_waiting, waiting_prompt_tokens, stats_.requests_running,
+                        stats_.requests_waiting, stats_.waiting_prompt_tokens));
+  }
   return absl::OkStatus();
 }
 

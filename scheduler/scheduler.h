@@ -27,7 +27,7 @@ struct SequenceLimits {
 
 struct SchedulerStats {
   int64_t steps = 0;                                       // plans made
-  int32_t requests_running = 0, requests_waiting = 0;      // waiting: no sequence of it holds blocks
+  int32_t requests_running = 0, requests_waiting = 0;      // waiting: none of it holds blocks, nor is it held
   int64_t waiting_prompt_tokens = 0;                       // of waiting requests
   int64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;  // counted once a request, at its first admission
   int64_t preemptions = 0;

@@ -385,6 +385,9 @@ TEST(SchedulerTest, AHeldRequestHasNoBlocksAndDelaysNobodyUntilItGoesOn) {
   for (int i = 0; i < 5; ++i) harness.Step();
   harness.scheduler.SetHeld(first, true);
   EXPECT_EQ(harness.blocks.stats().active, 0);
+  EXPECT_EQ(harness.scheduler.stats().requests_running, 0);
+  EXPECT_EQ(harness.scheduler.stats().requests_waiting, 0) << "a held request keeps nobody else out";
+  EXPECT_EQ(harness.scheduler.stats().waiting_prompt_tokens, 0);
   EXPECT_FALSE(harness.scheduler.HasWork());
   EXPECT_FALSE(harness.Step());
   const uint64_t second = harness.Add(std::vector<int32_t>(10, 2), params);
@@ -392,12 +395,18 @@ TEST(SchedulerTest, AHeldRequestHasNoBlocksAndDelaysNobodyUntilItGoesOn) {
   EXPECT_EQ(harness.seen(first).ids[0].size(), 5u);
   harness.scheduler.SetHeld(first, false);
   harness.scheduler.SetHeld(first, false);
+  EXPECT_EQ(harness.scheduler.stats().requests_waiting, 1);
+  EXPECT_EQ(harness.scheduler.stats().waiting_prompt_tokens, 10);
   harness.scheduler.SetHeld(second, true);  // has finished
   harness.RunAll(100);
   for (uint64_t handle : {first, second}) harness.ExpectCorrect(handle);
   const uint64_t third = harness.Add(std::vector<int32_t>(10, 3), params);
+  EXPECT_EQ(harness.scheduler.stats().requests_waiting, 1);
   harness.scheduler.SetHeld(third, true);
+  EXPECT_EQ(harness.scheduler.stats().requests_waiting, 0);
   harness.Abort(third);
+  EXPECT_EQ(harness.scheduler.stats().requests_waiting, 0);
+  EXPECT_EQ(harness.scheduler.stats().waiting_prompt_tokens, 0);
   harness.ExpectIdle();
 }
 
