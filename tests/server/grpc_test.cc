@@ -650,13 +650,15 @@ TEST_F(SimTest, AnUnreadStreamHoldsNoBlocksAndIsCompleteWhenReadLate) {
 
   // 4 KiB a token, 30 MiB together: more than gRPC itself takes unread.
   request.mutable_output()->set_logprobs(-1);
-  const int64_t before = engine_->GetStats().steps;
+  const EngineStats before = engine_->GetStats();
   grpc::ClientContext second;
   const auto unread = v1::Generation::NewStub(fixture_->NewChannel())->GenerateStream(&second, request);
   EngineStats stats;
   do {
     stats = engine_->GetStats();
-  } while (stats.requests_waiting == 0 || stats.kv_blocks_active > 0 || stats.steps <= before);
+  } while (stats.requests_running > 0 || stats.kv_blocks_active > 0 || stats.steps <= before.steps);
+  EXPECT_EQ(stats.requests_finished, before.requests_finished);
+  EXPECT_EQ(stats.requests_waiting, 0) << "a held request keeps nobody else out";
   uint32_t tokens = 0;
   EXPECT_TRUE(Run(TextRequest(), -1, &tokens).ok());
   read(*unread, &read_late);
