@@ -31,9 +31,8 @@ absl::Status CpuOps::EmbeddingLookup(const EmbeddingLookupParams& params) {
 absl::Status CpuOps::Linear(const LinearParams& params) {
   OpTimer timer(&times_.linear);
   QUIRE_RETURN_IF_ERROR(CheckLinear(params));
-  CpuLinear(gemm_, pool_, static_cast<const CpuPackedWeight&>(*params.weight), params.x.f32(), params.bias,
-            params.out.f32(), gemm_scratch_);
-  return absl::OkStatus();
+  return CpuLinear(gemm_, pool_, static_cast<const CpuPackedWeight&>(*params.weight), params.x.f32(), params.bias,
+                   params.out.f32(), gemm_scratch_);
 }
 
 absl::Status CpuOps::AddRmsNorm(const AddRmsNormParams& params) {

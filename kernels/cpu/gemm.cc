@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 
 #include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/cpu/huge_memory.h"
 
 namespace quire {
 namespace {
@@ -102,21 +103,18 @@ ConstF32Matrix PadColumns(ConstF32Matrix x, float* to) {
 
 }  // namespace
 
-void GemmScratch::Free::operator()(std::byte* data) const { operator delete[](data, std::align_val_t{64}); }
-
-std::byte* GemmScratch::Reserve(int64_t bytes) {
-  if (bytes > bytes_) {
-    data_.reset();
-    data_.reset(new (std::align_val_t{64}) std::byte[static_cast<size_t>(bytes)]);
-    bytes_ = bytes;
+absl::StatusOr<std::byte*> GemmScratch::Reserve(int64_t bytes) {
+  if (bytes > data_.bytes()) {
+    data_ = Buffer();  // before the new one is there: never both at once
+    QUIRE_ASSIGN_OR_RETURN(data_, AllocateHugeMemory(bytes));
   }
-  return data_.get();
+  return data_.as<std::byte>();
 }
 
-void CpuLinear(const GemmKernels& kernels, ThreadPool& pool, const CpuPackedWeight& weight, ConstF32Matrix x,
-               const float* bias, F32Matrix out, GemmScratch& scratch) {
+absl::Status CpuLinear(const GemmKernels& kernels, ThreadPool& pool, const CpuPackedWeight& weight, ConstF32Matrix x,
+                       const float* bias, F32Matrix out, GemmScratch& scratch) {
   QUIRE_CHECK(x.cols == weight.cols() && out.cols == weight.rows() && out.rows == x.rows);
-  if (x.rows == 0) return;
+  if (x.rows == 0) return absl::OkStatus();
   bool any_int = false, any_float = false;
   int64_t num_tiles = 0;
   for (const CpuPackedWeight::Part& part : weight.parts()) {
@@ -128,13 +126,14 @@ void CpuLinear(const GemmKernels& kernels, ThreadPool& pool, const CpuPackedWeig
   const int64_t panel_bytes = any_int ? RoundUp(x.cols / kBlock * record_bytes, 64) : 0;
   const bool pad = any_float && x.cols % kFloatLanes != 0;
   const int64_t padded_bytes = pad ? x.rows * RoundUp(x.cols, kFloatLanes) * SizeOf(DType::kF32) : 0;
-  std::byte* memory = scratch.Reserve(panels.count() * panel_bytes + padded_bytes);
+  QUIRE_ASSIGN_OR_RETURN(std::byte* const memory, scratch.Reserve(panels.count() * panel_bytes + padded_bytes));
   if (pad) x = PadColumns(x, reinterpret_cast<float*>(memory + panels.count() * panel_bytes));
 
   const Layer layer = {kernels, weight, x, bias, out, panels, memory, panel_bytes};
   if (any_int) Quantize(layer, pool, memory);
   pool.ParallelFor(num_tiles, PieceTiles(weight, num_tiles, pool.num_threads()),
                    [&](int64_t begin, int64_t end) { RunTilesOfParts(layer, begin, end); });
+  return absl::OkStatus();
 }
 
 }  // namespace quire

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <memory>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
 #include "kernels/base/tensor_view.h"
 #include "kernels/cpu/gemm_kernels.h"
 #include "kernels/cpu/packed_weight.h"
@@ -14,21 +17,18 @@ namespace quire {
 // has run at the largest number of rows.
 class GemmScratch {
  public:
-  // At least `bytes` of unspecified contents, valid until the next call.
-  std::byte* Reserve(int64_t bytes);
+  // At least `bytes` of unspecified contents, valid until the next call. kResourceExhausted, and nothing is kept.
+  absl::StatusOr<std::byte*> Reserve(int64_t bytes);
 
  private:
-  struct Free {
-    void operator()(std::byte* data) const;
-  };
-  std::unique_ptr<std::byte[], Free> data_;
-  int64_t bytes_ = 0;
+  Buffer data_;
 };
 
 // out = x * weight^T (+ bias). x: [T, K], out: [T, N], bias: f32 [N] or null. out may not overlap x. Quantises x once
 // for all parts of the weight, then splits the outputs over the pool. A row's bits depend on that row alone: not on T,
-// the pool or the kernels. One caller at a time for each pool and scratch.
-void CpuLinear(const GemmKernels& kernels, ThreadPool& pool, const CpuPackedWeight& weight, ConstF32Matrix x,
-               const float* bias, F32Matrix out, GemmScratch& scratch);
+// the pool or the kernels. One caller at a time for each pool and scratch. kResourceExhausted if the scratch cannot
+// grow.
+absl::Status CpuLinear(const GemmKernels& kernels, ThreadPool& pool, const CpuPackedWeight& weight, ConstF32Matrix x,
+                       const float* bias, F32Matrix out, GemmScratch& scratch);
 
 }  // namespace quire

@@ -92,8 +92,9 @@ void RunShape(ThreadPool& pool, std::vector<Path>& paths, WeightFormat format, c
         const double processor = ProcessSeconds();
         BenchClock::time_point begin = BenchClock::now();
         for (size_t i = 0; i < count; ++i) {
-          CpuLinear(*path.kernels, pool, *copies.weights[i], {x.data(), rows, shape.inputs}, nullptr,
-                    {out.data(), rows, shape.outputs}, scratch);
+          QUIRE_CHECK(CpuLinear(*path.kernels, pool, *copies.weights[i], {x.data(), rows, shape.inputs}, nullptr,
+                                {out.data(), rows, shape.outputs}, scratch)
+                          .ok());
         }
         const double work_seconds = SecondsSince(begin) / static_cast<double>(count);
         begin = BenchClock::now();

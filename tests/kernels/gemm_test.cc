@@ -167,7 +167,7 @@ class GemmTest : public ::testing::Test {
     const std::unique_ptr<CpuPackedWeight> packed = Pack(parts, arena_);
     for (const GemmKernels* kernels : AllKernels()) {
       Rows out(x.rows, packed->rows());
-      CpuLinear(*kernels, pool_, *packed, x.view(), bias, out.view(), scratch_);
+      ASSERT_TRUE(CpuLinear(*kernels, pool_, *packed, x.view(), bias, out.view(), scratch_).ok());
       ASSERT_TRUE(SameRows(out, expected)) << kernels->name << " " << Info(parts[0].format).name << " N "
                                            << packed->rows() << " K " << packed->cols() << " M " << x.rows;
     }
@@ -288,7 +288,7 @@ TEST_F(GemmTest, NonFiniteInputsSpoilTheirOwnRowOnly) {
     const std::unique_ptr<CpuPackedWeight> packed = Pack({w}, arena_);
     for (const GemmKernels* kernels : AllKernels()) {
       Rows out(5, 20);
-      CpuLinear(*kernels, pool_, *packed, x.view(), nullptr, out.view(), scratch_);
+      ASSERT_TRUE(CpuLinear(*kernels, pool_, *packed, x.view(), nullptr, out.view(), scratch_).ok());
       for (int64_t r = 0; r < 5; ++r) {
         for (int64_t n = 0; n < 20; ++n) {
           EXPECT_EQ(std::isnan(out.row(r)[n]), r >= 1 && r <= 3) << kernels->name << " row " << r;
@@ -306,10 +306,10 @@ TEST_F(GemmTest, ARowIsTheSameAloneAndInAnyBatch) {
     Rows x = RandomInputs(37, 512, random);
     for (const GemmKernels* kernels : AllKernels()) {
       Rows batch(37, 100);
-      CpuLinear(*kernels, pool_, *packed, x.view(), nullptr, batch.view(), scratch_);
+      ASSERT_TRUE(CpuLinear(*kernels, pool_, *packed, x.view(), nullptr, batch.view(), scratch_).ok());
       for (int64_t r = 0; r < 37; ++r) {
         Rows one(1, 100);
-        CpuLinear(*kernels, alone, *packed, x.view().slice_rows(r, 1), nullptr, one.view(), scratch_);
+        ASSERT_TRUE(CpuLinear(*kernels, alone, *packed, x.view().slice_rows(r, 1), nullptr, one.view(), scratch_).ok());
         ASSERT_EQ(std::memcmp(one.row(0), batch.row(r), 100 * sizeof(float)), 0) << kernels->name << " row " << r;
       }
     }
@@ -327,7 +327,7 @@ TEST_F(GemmTest, IsCloseToThePlainProduct) {
     const bool exact_inputs = Info(format).block_length == 1;
     for (const GemmKernels* kernels : AllKernels()) {
       Rows out(8, 64);
-      CpuLinear(*kernels, pool_, *packed, x.view(), nullptr, out.view(), scratch_);
+      ASSERT_TRUE(CpuLinear(*kernels, pool_, *packed, x.view(), nullptr, out.view(), scratch_).ok());
       for (int64_t r = 0; r < 8; ++r) {
         for (int64_t n = 0; n < 64; ++n) {
           double product = 0, bound = 0;
@@ -352,18 +352,27 @@ TEST_F(GemmTest, NoRowsIsNoWork) {
   const std::unique_ptr<CpuPackedWeight> packed = Pack({MakeRandomWeight(WeightFormat::kQ4_0, 20, 32, random)}, arena_);
   for (const GemmKernels* kernels : AllKernels()) {
     Rows x(0, 32), out(0, 20);
-    CpuLinear(*kernels, pool_, *packed, x.view(), nullptr, out.view(), scratch_);
+    ASSERT_TRUE(CpuLinear(*kernels, pool_, *packed, x.view(), nullptr, out.view(), scratch_).ok());
   }
 }
 
 TEST(GemmScratchTest, GrowsAndKeepsItsMemory) {
   GemmScratch scratch;
-  std::byte* first = scratch.Reserve(1000);
+  std::byte* const first = scratch.Reserve(1000).value();
   EXPECT_EQ(reinterpret_cast<uintptr_t>(first) % 64, 0u);
-  EXPECT_EQ(scratch.Reserve(10), first);
-  EXPECT_EQ(scratch.Reserve(1000), first);
-  std::byte* larger = scratch.Reserve(100000);
-  EXPECT_EQ(scratch.Reserve(1000), larger);
+  EXPECT_EQ(scratch.Reserve(10).value(), first);
+  EXPECT_EQ(scratch.Reserve(1000).value(), first);
+  std::byte* const larger = scratch.Reserve(100000).value();
+  EXPECT_EQ(scratch.Reserve(1000).value(), larger);
+}
+
+TEST(GemmScratchTest, MemoryThatIsNotThereIsAnError) {
+  GemmScratch scratch;
+  ASSERT_TRUE(scratch.Reserve(1000).ok());
+  EXPECT_EQ(scratch.Reserve(int64_t{1} << 50).status().code(), absl::StatusCode::kResourceExhausted);
+  const auto again = scratch.Reserve(1000);
+  ASSERT_TRUE(again.ok()) << again.status();
+  std::memset(*again, 1, 1000);
 }
 
 }  // namespace
