@@ -1,3 +1,5 @@
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,12 +24,18 @@ absl::Status OfModelFiles(absl::Status status) {
   return absl::IsUnimplemented(status) ? absl::InvalidArgumentError(status.message()) : status;
 }
 
-absl::StatusOr<EngineSizes> Size(const EngineOptions& options, const ModelConfig& config, DType kv_dtype) {
-  return SizeEngine(options, config, KvBytesPerBlock(config, /*block_size=*/1, kv_dtype), UsableMemoryBytes());
+constexpr int64_t kAnyMemory = std::numeric_limits<int64_t>::max();
+
+absl::StatusOr<EngineSizes> Size(const EngineOptions& options, const ModelConfig& config, DType kv_dtype,
+                                 int64_t memory_bytes) {
+  return SizeEngine(options, config, KvBytesPerBlock(config, /*block_size=*/1, kv_dtype), memory_bytes);
 }
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> MakeSimRunner(const EngineOptions& options, const ModelConfig& config) {
-  QUIRE_ASSIGN_OR_RETURN(const EngineSizes sizes, Size(options, config, DType::kF16));
+  // Nothing is stored: a pool of a given size may be that of any machine.
+  const bool given = options.kv_cache_bytes != 0 || options.num_kv_blocks != 0;
+  const int64_t memory = given ? kAnyMemory : UsableMemoryBytes();
+  QUIRE_ASSIGN_OR_RETURN(const EngineSizes sizes, Size(options, config, DType::kF16, memory));
   return CreateSimRunner({.config = config,
                           .num_kv_blocks = sizes.num_kv_blocks + 1,
                           .block_size = sizes.block_size,
@@ -42,7 +50,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> MakeTransformerRunner(const EngineO
     return absl::FailedPreconditionError(absl::StrCat("--kv-cache-dtype ", std::string(Name(kv_dtype)),
                                                       " is not built for device ", std::string(Name(backend->kind()))));
   }
-  QUIRE_ASSIGN_OR_RETURN(const EngineSizes sizes, Size(options, config, kv_dtype));
+  QUIRE_ASSIGN_OR_RETURN(const EngineSizes sizes, Size(options, config, kv_dtype, UsableMemoryBytes()));
   TransformerRunnerOptions runner;
   runner.model_path = options.model_path;
   runner.backend = std::move(backend);
@@ -64,9 +72,10 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithRunner(const EngineOptio
                                                                std::unique_ptr<ModelRunner> runner, EngineClock clock) {
   EngineOptions fixed = options;
   fixed.block_size = runner->block_size();
+  fixed.memory_fraction = 0;
   fixed.num_kv_blocks = runner->num_kv_blocks() - 1;
   QUIRE_RETURN_IF_ERROR(ValidateEngineOptions(fixed));
-  QUIRE_ASSIGN_OR_RETURN(const EngineSizes sizes, SizeEngine(fixed, config, runner->kv_bytes_per_token(), 0));
+  QUIRE_ASSIGN_OR_RETURN(const EngineSizes sizes, SizeEngine(fixed, config, runner->kv_bytes_per_token(), kAnyMemory));
   EngineInfo info;
   info.config = config;
   info.device = runner->Describe();

@@ -22,7 +22,8 @@ struct EngineOptions {
   int32_t max_model_len = 0;      // tokens; 0: the model's, cut to what the pool can hold
   int32_t block_size = 0;         // tokens; 0: 32
   int64_t kv_cache_bytes = 0;     // pool size; 0: a quarter of RAM, at most 4 GiB
-  int64_t num_kv_blocks = 0;      // usable blocks, wins over kv_cache_bytes if > 0
+  double memory_fraction = 0;     // pool size as a part of the usable memory, at most 0.95; wins over bytes if > 0
+  int64_t num_kv_blocks = 0;      // usable blocks, wins over both if > 0
   std::optional<DType> kv_dtype;  // unset: the backend's default
   SchedulerOptions scheduler;
   int32_t max_queued_requests = 1024;               // waiting ones; beyond: kResourceExhausted

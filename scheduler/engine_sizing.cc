@@ -64,6 +64,7 @@ absl::Status ValidateEngineOptions(const EngineOptions& options) {
   QUIRE_RETURN_IF_ERROR(CheckRange("threads", options.num_threads, 0, 256));
   QUIRE_RETURN_IF_ERROR(CheckRange("max-model-len", options.max_model_len, 0, kMax32));
   QUIRE_RETURN_IF_ERROR(CheckRange<int64_t>("kv-cache-memory", options.kv_cache_bytes, 0, kMax64));
+  QUIRE_RETURN_IF_ERROR(CheckRange("memory-fraction", options.memory_fraction, 0.0, 0.95));
   QUIRE_RETURN_IF_ERROR(CheckRange<int64_t>("kv-blocks", options.num_kv_blocks, 0, kMax32));
   QUIRE_RETURN_IF_ERROR(CheckRange("max-num-seqs", options.scheduler.max_num_seqs, 1, 65536));
   QUIRE_RETURN_IF_ERROR(CheckRange("max-num-batched-tokens", options.scheduler.max_num_batched_tokens, 1, 1 << 20));
@@ -91,14 +92,26 @@ absl::StatusOr<EngineSizes> SizeEngine(const EngineOptions& options, const Model
 
   int64_t blocks = options.num_kv_blocks;
   if (blocks == 0) {
-    const bool by_default = options.kv_cache_bytes == 0;
-    const int64_t bytes = by_default ? std::min(memory_bytes / 4, kMaxDefaultPoolBytes) : options.kv_cache_bytes;
+    const bool by_fraction = options.memory_fraction > 0;
+    const bool by_default = !by_fraction && options.kv_cache_bytes == 0;
+    const int64_t bytes = by_fraction  ? static_cast<int64_t>(options.memory_fraction * memory_bytes)
+                          : by_default ? std::min(memory_bytes / 4, kMaxDefaultPoolBytes)
+                                       : options.kv_cache_bytes;
+    if (bytes > memory_bytes) {
+      return absl::FailedPreconditionError(absl::StrCat("--kv-cache-memory ", bytes, " is above the ", memory_bytes,
+                                                        " bytes of memory that the process may use"));
+    }
     blocks = bytes / block_bytes;
     if (by_default) blocks = std::min(blocks, max_blocks);
     if (blocks == 0) {
       return absl::FailedPreconditionError(absl::StrCat("--kv-cache-memory ", bytes, " holds no block: one of ",
                                                         sizes.block_size, " tokens takes ", block_bytes, " bytes"));
     }
+  }
+  if (blocks > memory_bytes / block_bytes) {
+    return absl::FailedPreconditionError(absl::StrCat("--kv-blocks ", blocks, " of ", block_bytes,
+                                                      " bytes each are above the ", memory_bytes,
+                                                      " bytes of memory that the process may use"));
   }
   if (blocks > max_blocks) {
     return absl::FailedPreconditionError(absl::StrCat("a KV pool of ", blocks, " blocks of ", sizes.block_size,

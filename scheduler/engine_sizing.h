@@ -19,9 +19,9 @@ struct EngineSizes {
 // kFailedPrecondition naming the option, its value and its range.
 absl::Status ValidateEngineOptions(const EngineOptions& options);
 
-// `kv_bytes_per_token`: of all layers. `memory_bytes`: what the process may use, for the default pool of a quarter of
-// it and at most 4 GiB. REQUIRES: valid options. kFailedPrecondition for a pool without a single block, for one above
-// 2^31 - 1 slots, or for a max_model_len above the model's or the pool's.
+// `kv_bytes_per_token`: of all layers. `memory_bytes`: what the process may use; bounds the pool, and the default pool
+// is a quarter of it and at most 4 GiB. REQUIRES: valid options. kFailedPrecondition for a pool without a single block,
+// for one above `memory_bytes` or 2^31 - 1 slots, or for a max_model_len above the model's or the pool's.
 absl::StatusOr<EngineSizes> SizeEngine(const EngineOptions& options, const ModelConfig& config,
                                        int64_t kv_bytes_per_token, int64_t memory_bytes);
 

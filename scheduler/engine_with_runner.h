@@ -19,7 +19,7 @@ struct EngineClock {
 };
 
 // CreateEngine around a runner that is there already: for tests, and the second half of CreateEngine itself. The pool
-// is the runner's; model_path, device, block_size, num_kv_blocks and kv_cache_bytes of the options are not looked at.
+// is the runner's; model_path, device, block_size and what sizes the pool are not looked at.
 // Errors as CreateEngine.
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithRunner(const EngineOptions& options, const ModelConfig& config,
                                                                std::unique_ptr<ModelRunner> runner,

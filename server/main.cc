@@ -46,7 +46,8 @@ FrontendOptions MakeFrontendOptions(const ServerConfig& config) {
   options.max_logprobs = config.model.max_logprobs;
   options.seed = config.engine.seed;
   options.num_output_shards = config.engine.num_output_shards;
-  options.num_tokenizer_threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, 4);
+  // At least two: one long text shall not make all others wait.
+  options.num_tokenizer_threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 2, 4);
   options.max_encoding_requests = config.engine.max_queued_requests;
   options.on_finished = &LogRequest;
   return options;

@@ -1,10 +1,9 @@
 #include "server/config/engine_flags.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <initializer_list>
 #include <iostream>
 #include <limits>
 #include <optional>
@@ -22,11 +21,6 @@ namespace quire {
 namespace {
 
 constexpr int kBadUsage = 64, kBadOptions = 78;
-
-// Bytes of memory of this machine.
-int64_t PhysicalMemory() {
-  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGE_SIZE));
-}
 
 uint64_t RandomSeed() {
   std::random_device device;
@@ -73,10 +67,10 @@ void AddPoolFlags(CLI::App& app, EngineOptions& options) {
   app.add_option_function<int64_t>(
          "--block-size",
          [&options](int64_t tokens) {
-           for (int32_t allowed : {1, 8, 16, 32, 64}) {
-             if (tokens == allowed) options.block_size = allowed;
-           }
-           if (tokens != options.block_size) RefuseValue("--block-size", absl::StrCat(tokens), "1, 8, 16, 32 or 64");
+           const std::initializer_list<int64_t> allowed = {1, 8, 16, 32, 64};
+           if (std::find(allowed.begin(), allowed.end(), tokens) == allowed.end())
+             RefuseValue("--block-size", absl::StrCat(tokens), "1, 8, 16, 32 or 64");
+           options.block_size = static_cast<int32_t>(tokens);
          },
          "tokens in a KV block: 1, 8, 16, 32 or 64")
       ->type_name("INT")
@@ -93,9 +87,9 @@ void AddPoolFlags(CLI::App& app, EngineOptions& options) {
       "--memory-fraction",
       [&options](double value) {
         if (!(value > 0 && value <= 0.95)) RefuseValue("--memory-fraction", absl::StrCat(value), "in (0, 0.95]");
-        options.kv_cache_bytes = static_cast<int64_t>(value * static_cast<double>(PhysicalMemory()));
+        options.memory_fraction = value;
       },
-      "KV pool as a part of the machine's memory, in (0, 0.95]");
+      "KV pool as a part of the memory that the process may use, in (0, 0.95]");
   CLI::Option* blocks =
       AddIntFlag(app, "--kv-blocks", options.num_kv_blocks, 1, std::numeric_limits<int32_t>::max() - 1,
                  "usable KV blocks in the pool, in place of a size in bytes");
@@ -115,6 +109,15 @@ void AddStepFlags(CLI::App& app, EngineOptions& options) {
   app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", scheduler.enable_prefix_caching,
                "reuse the KV blocks of equal prompt beginnings; default on")
       ->default_str("true");
+  app.add_option_function<std::string>(
+         "--preemption",
+         [](const std::string& text) {
+           if (text == "swap")
+             throw CLI::ValidationError("--preemption swap needs a host tier, which is not built yet");
+           if (text != "auto" && text != "recompute") RefuseValue("--preemption", text, "auto or recompute");
+         },
+         "what happens to the KV blocks of preempted requests: recompute; auto is the same")
+      ->default_str("auto");
   AddIntFlag(app, "--max-queued-requests", options.max_queued_requests, 1, 1 << 20,
              "waiting requests; beyond: RESOURCE_EXHAUSTED")
       ->capture_default_str();

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cstdlib>
 #include <iostream>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -60,20 +61,28 @@ void AddServerFlags(CLI::App& app, ServerConfig& config) {
       ->default_str("text");
 }
 
-// The arguments, preceded by those that the environment gives and the command line does not: CLI11 itself would let
-// the file of --config win over the environment.
+bool IsGiven(const CLI::Option& option, const std::vector<std::string>& args) {
+  const std::vector<std::string>& names = option.get_lnames();
+  return std::any_of(args.begin(), args.end(), [&names](const std::string& arg) {
+    return std::any_of(names.begin(), names.end(), [&arg](const std::string& name) {
+      return arg == "--" + name || arg.rfind("--" + name + "=", 0) == 0;
+    });
+  });
+}
+
+// The arguments, preceded by those that the environment gives and the command line does not, neither themselves nor by
+// an option that excludes them: CLI11 itself would let the file of --config win over the environment.
 std::vector<std::string> WithEnvironment(const CLI::App& app, std::vector<std::string> args) {
   std::vector<std::string> merged;
   for (const CLI::Option* option : app.get_options()) {
     if (!option->get_configurable() && !option->check_lname("config")) continue;
-    const std::vector<std::string>& names = option->get_lnames();
-    const bool given = std::any_of(args.begin(), args.end(), [&names](const std::string& arg) {
-      return std::any_of(names.begin(), names.end(), [&arg](const std::string& name) {
-        return arg == "--" + name || arg.rfind("--" + name + "=", 0) == 0;
-      });
-    });
-    const char* value = given ? nullptr : std::getenv(EnvironmentName(names.front()).c_str());
-    if (value != nullptr) merged.push_back("--" + names.front() + "=" + value);
+    const std::set<CLI::Option*> rivals = option->get_excludes();
+    const bool beaten =
+        IsGiven(*option, args) ||
+        std::any_of(rivals.begin(), rivals.end(), [&args](const CLI::Option* rival) { return IsGiven(*rival, args); });
+    const std::string& name = option->get_lnames().front();
+    const char* value = beaten ? nullptr : std::getenv(EnvironmentName(name).c_str());
+    if (value != nullptr) merged.push_back("--" + name + "=" + value);
   }
   merged.insert(merged.end(), args.begin(), args.end());
   return merged;

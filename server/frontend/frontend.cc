@@ -18,11 +18,23 @@ namespace {
 constexpr absl::Duration kRetryDelay = absl::Seconds(1);
 constexpr int64_t kMaxDuplicates = 256;  // requests that wait for their id
 
-RequestLimits MakeLimits(const EngineInfo& info, const FrontendOptions& options) {
+// No text of more bytes fits into `max_model_len` tokens. Normalization makes three bytes of text one at most (NFC, and
+// a Kelvin sign in lower case). The floor is for what tokens do not show: white space that added tokens take with them,
+// runs of unknown characters.
+int64_t MaxTextBytes(const Tokenizer& tokenizer, int32_t max_model_len) {
+  constexpr int64_t kFloor = 1 << 20, kShrinking = 3;
+  int64_t longest = 0;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id)
+    longest = std::max(longest, static_cast<int64_t>(tokenizer.TokenBytes(id).size()));
+  return std::max(kFloor, kShrinking * longest * max_model_len);
+}
+
+RequestLimits MakeLimits(const EngineInfo& info, const Tokenizer& tokenizer, const FrontendOptions& options) {
   RequestLimits limits;
   limits.served_model_names = options.served_model_names;
   limits.vocab_size = info.config.vocab_size;
   limits.max_model_len = info.max_model_len;
+  limits.max_text_bytes = MaxTextBytes(tokenizer, info.max_model_len);
   limits.max_logprobs = options.max_logprobs;
   if (options.use_generation_config) {
     limits.default_temperature = info.config.default_temperature;
@@ -75,7 +87,7 @@ Frontend::Frontend(Engine& engine, const Tokenizer& tokenizer, FrontendOptions o
     : engine_(engine),
       tokenizer_(tokenizer),
       options_(std::move(options)),
-      validator_(MakeLimits(engine.info(), options_)),
+      validator_(MakeLimits(engine.info(), tokenizer, options_)),
       id_key_(RandomKey()),
       pool_({options_.num_tokenizer_threads, options_.max_encoding_requests, options_.max_encoding_bytes}),
       duplicates_({.num_threads = 1, .max_tasks = kMaxDuplicates}) {

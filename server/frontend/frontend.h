@@ -56,6 +56,10 @@ class Frontend {
   Frontend(Engine& engine, const Tokenizer& tokenizer, FrontendOptions options);
   ~Frontend();  // Stop
 
+  // kInvalidArgument unless a prompt of so many tokens leaves room for one of output: lets a caller refuse ids before
+  // it copies them. Generate checks it as well.
+  absl::Status CheckPromptLength(int64_t tokens) const { return validator_.CheckLength(tokens); }
+
   // Takes a request over. On success its output goes to `sink` and the handle is good for Cancel; on error `sink` is
   // told Accepted at most: kInvalidArgument, kNotFound (model), kResourceExhausted, kUnavailable, kDeadlineExceeded.
   // What takes time comes through the sink: checks that need the token count, and kAlreadyExists (live id).

@@ -147,12 +147,17 @@ absl::Status Validator::CheckOutput(const GenerateRequest& in, ValidatedRequest*
 absl::Status Validator::CheckPrompt(GenerateRequest* in, ValidatedRequest* out) const {
   out->add_special_tokens = in->add_special_tokens;
   if (auto* text = std::get_if<std::string>(&in->prompt)) {
+    const auto bytes = static_cast<int64_t>(text->size());
+    if (bytes > limits_.max_text_bytes)
+      return InvalidField("text", absl::StrCat(bytes, " bytes are too long; max_model_len is ", limits_.max_model_len,
+                                               " tokens, which leaves at most ", limits_.max_text_bytes, " bytes"));
     if (!utf8::IsValid(*text)) return InvalidField("text", "not valid UTF-8");
     out->prompt = std::move(*text);
     return absl::OkStatus();
   }
   const auto* given = std::get_if<std::vector<int64_t>>(&in->prompt);
   if (given == nullptr) return InvalidField("prompt", "is missing; give text or token_ids");
+  QUIRE_RETURN_IF_ERROR(CheckLength(static_cast<int64_t>(given->size())));
   std::vector<int32_t> ids;
   ids.reserve(given->size());
   for (size_t i = 0; i < given->size(); ++i) {
@@ -165,14 +170,18 @@ absl::Status Validator::CheckPrompt(GenerateRequest* in, ValidatedRequest* out) 
   return absl::OkStatus();
 }
 
+absl::Status Validator::CheckLength(int64_t prompt_tokens) const {
+  if (prompt_tokens == 0) return InvalidField("prompt", "has 0 tokens; must have at least 1");
+  if (prompt_tokens < limits_.max_model_len) return absl::OkStatus();
+  return InvalidField("prompt", absl::StrCat("has ", prompt_tokens, " tokens; max_model_len is ", limits_.max_model_len,
+                                             ", which leaves at most ", limits_.max_model_len - 1,
+                                             " for a prompt with one output token"));
+}
+
 absl::Status Validator::FitPrompt(absl::Span<const int32_t> prompt_ids, bool has_max_tokens,
                                   SamplingParams* params) const {
   const auto length = static_cast<int64_t>(prompt_ids.size());
-  if (length == 0) return InvalidField("prompt", "has 0 tokens; must have at least 1");
-  if (length >= limits_.max_model_len)
-    return InvalidField("prompt", absl::StrCat("has ", length, " tokens; max_model_len is ", limits_.max_model_len,
-                                               ", which leaves at most ", limits_.max_model_len - 1,
-                                               " for a prompt with one output token"));
+  QUIRE_RETURN_IF_ERROR(CheckLength(length));
   for (int64_t i = 0; i < length; ++i) {
     if (prompt_ids[i] < 0 || prompt_ids[i] >= limits_.vocab_size)
       return InvalidField("prompt", absl::StrCat("token ", i, " has id ", prompt_ids[i],

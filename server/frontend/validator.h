@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <variant>
@@ -20,7 +21,9 @@ struct RequestLimits {
   std::vector<std::string> served_model_names;  // at least one
   int32_t vocab_size = 0;                       // of the model, not of the tokenizer
   int32_t max_model_len = 0;                    // prompt + output tokens
-  int32_t max_logprobs = 20;                    // -1: up to the whole vocabulary
+  // Bytes of a text prompt: longer ones are refused before they are tokenized.
+  int64_t max_text_bytes = std::numeric_limits<int64_t>::max();
+  int32_t max_logprobs = 20;  // -1: up to the whole vocabulary
   // The model's sampling defaults, already checked to be in range; unset: the built-in ones.
   std::optional<float> default_temperature, default_min_p, default_top_p;
   std::optional<int32_t> default_top_k;
@@ -56,6 +59,9 @@ class Validator {
   const RequestLimits& limits() const { return limits_; }
 
   absl::StatusOr<ValidatedRequest> Validate(GenerateRequest request) const;
+
+  // Whether a prompt of so many tokens leaves room for one of output.
+  absl::Status CheckLength(int64_t prompt_tokens) const;
 
   // Checks the ids of the prompt against vocabulary and context length, and sets params->max_tokens: to what fits
   // behind the prompt if the client gave none.

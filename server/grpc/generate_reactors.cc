@@ -4,18 +4,22 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/status_details.h"
 
 namespace quire {
 namespace {
 
-GenerateRequest MakeRequest(const grpc::CallbackServerContext& context, const v1::GenerateRequest* request) {
+absl::StatusOr<uint64_t> Submit(const grpc::CallbackServerContext& context, const v1::GenerateRequest* request,
+                                std::shared_ptr<OutputSink> sink, Frontend& frontend) {
+  // Ids are copied: too many of them are refused before.
+  if (request->has_token_ids()) QUIRE_RETURN_IF_ERROR(frontend.CheckPromptLength(request->token_ids().ids_size()));
   // gRPC keeps the request for us alone; its text is moved out, not copied.
   GenerateRequest out = FromProto(*const_cast<v1::GenerateRequest*>(request));
   const auto deadline = context.deadline();
   if (deadline != std::chrono::system_clock::time_point::max()) out.deadline = absl::FromChrono(deadline);
-  return out;
+  return frontend.Generate(std::move(out), std::move(sink));
 }
 
 }  // namespace
@@ -33,7 +37,7 @@ StreamReactor* StreamReactor::Start(grpc::CallbackServerContext* context, const 
     reactor->self_ = reactor;
   }
   watch.Add(reactor);
-  const absl::StatusOr<uint64_t> handle = frontend.Generate(MakeRequest(*context, request), reactor);
+  const absl::StatusOr<uint64_t> handle = Submit(*context, request, reactor, frontend);
   if (!handle.ok()) {
     watch.Remove(reactor.get());  // nobody waits for those that were refused
     reactor->Fail(handle.status());
@@ -192,7 +196,7 @@ UnaryReactor* UnaryReactor::Start(grpc::CallbackServerContext* context, const v1
     absl::MutexLock lock(&reactor->mutex_);
     reactor->self_ = reactor;
   }
-  const absl::StatusOr<uint64_t> handle = frontend.Generate(MakeRequest(*context, request), reactor);
+  const absl::StatusOr<uint64_t> handle = Submit(*context, request, reactor, frontend);
   if (!handle.ok()) {
     reactor->Fail(handle.status());
     return reactor.get();

@@ -11,7 +11,7 @@
 namespace quire {
 namespace {
 
-constexpr int kMaxAbortIds = 4096;
+constexpr int kMaxAbortIds = 4096, kMaxDetokenizeIds = 1 << 20;
 
 grpc::Status Loading() {
   return ToGrpcStatus(RetryAfter(absl::UnavailableError("the model is still loading"), absl::Seconds(1)));
@@ -68,6 +68,10 @@ grpc::ServerUnaryReactor* GenerationService::Detokenize(grpc::CallbackServerCont
                                                         v1::DetokenizeResponse* response) {
   Frontend* const to = frontend();
   if (to == nullptr) return Answer(context, Loading());
+  if (request->ids_size() > kMaxDetokenizeIds)
+    return Answer(context,
+                  ToGrpcStatus(InvalidField(
+                      "ids", absl::StrCat(request->ids_size(), " ids are too many; at most ", kMaxDetokenizeIds))));
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   const bool skip_special_tokens = !request->has_skip_special_tokens() || request->skip_special_tokens();
   to->Detokenize({request->ids().begin(), request->ids().end()}, skip_special_tokens,

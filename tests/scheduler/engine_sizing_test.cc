@@ -102,6 +102,29 @@ TEST(SizeEngineTest, RefusesWhatCannotWork) {
   EXPECT_THAT(Refusal(SizeEngine(options, Config(), 1024, kGiB).status()), HasSubstr("--kv-blocks"));
 }
 
+TEST(SizeEngineTest, APoolFitsIntoTheMemory) {
+  EngineOptions options;
+  options.kv_cache_bytes = kGiB;
+  EXPECT_TRUE(SizeEngine(options, Config(), 1024, kGiB).ok());
+  EXPECT_THAT(Refusal(SizeEngine(options, Config(), 1024, kGiB - 1).status()),
+              AllOf(HasSubstr("--kv-cache-memory 1073741824"), HasSubstr("1073741823 bytes")));
+  options = {};
+  options.num_kv_blocks = 32768;
+  EXPECT_TRUE(SizeEngine(options, Config(), 1024, kGiB).ok());
+  EXPECT_THAT(Refusal(SizeEngine(options, Config(), 1024, kGiB - 1).status()),
+              AllOf(HasSubstr("--kv-blocks 32768"), HasSubstr("1073741823 bytes")));
+}
+
+TEST(SizeEngineTest, AFractionIsThatOfTheMemory) {
+  EngineOptions options;
+  options.memory_fraction = 0.75;
+  auto sizes = SizeEngine(options, Config(), 1024, 8 * kGiB);
+  ASSERT_TRUE(sizes.ok()) << sizes.status();
+  EXPECT_EQ(sizes->num_kv_blocks, 6 * kGiB / 32768);
+  options.memory_fraction = 0.96;
+  EXPECT_THAT(Refusal(ValidateEngineOptions(options)), HasSubstr("--memory-fraction 0.96"));
+}
+
 TEST(UsableMemoryTest, IsPositive) { EXPECT_GT(UsableMemoryBytes(), 0); }
 
 }  // namespace

@@ -96,16 +96,27 @@ TEST(ServerConfigTest, PrintedConfigurationReadsBackAsTheSame) {
 }
 
 TEST(ServerConfigTest, BadValuesNameOptionValueAndLimitAndExitSeventyEight) {
-  const std::vector<std::vector<std::string>> cases = {
-      {"--block-size", "3", "32"},          {"--max-num-seqs", "0", "65536"},
-      {"--max-model-len", "1", "2"},        {"--kv-blocks", "0", "1"},
-      {"--kv-cache-memory", "lots", "GiB"}, {"--memory-fraction", "1.5", "0.95"},
-      {"--kv-cache-dtype", "fp8", "f16"},   {"--device", "tpu", "cpu"},
-      {"--device", "cpu:1", "cpu"},         {"--cpu-isa", "amx", "avx512"},
-      {"--threads", "257", "256"},          {"--max-logprobs", "-2", "-1"},
-      {"--log-level", "loud", "debug"},     {"--log-format", "xml", "json"},
-      {"--drain-timeout", "-1", "0"},       {"--generation-config", "x", "none"},
-      {"--load-format", "x", "random"},     {"--max-num-batched-tokens", "0", "1048576"}};
+  const std::vector<std::vector<std::string>> cases = {{"--block-size", "3", "32"},
+                                                       {"--block-size", "0", "32"},
+                                                       {"--preemption", "drop", "recompute"},
+                                                       {"--preemption", "swap", "host tier"},
+                                                       {"--max-num-seqs", "0", "65536"},
+                                                       {"--max-model-len", "1", "2"},
+                                                       {"--kv-blocks", "0", "1"},
+                                                       {"--kv-cache-memory", "lots", "GiB"},
+                                                       {"--memory-fraction", "1.5", "0.95"},
+                                                       {"--kv-cache-dtype", "fp8", "f16"},
+                                                       {"--device", "tpu", "cpu"},
+                                                       {"--device", "cpu:1", "cpu"},
+                                                       {"--cpu-isa", "amx", "avx512"},
+                                                       {"--threads", "257", "256"},
+                                                       {"--max-logprobs", "-2", "-1"},
+                                                       {"--log-level", "loud", "debug"},
+                                                       {"--log-format", "xml", "json"},
+                                                       {"--drain-timeout", "-1", "0"},
+                                                       {"--generation-config", "x", "none"},
+                                                       {"--load-format", "x", "random"},
+                                                       {"--max-num-batched-tokens", "0", "1048576"}};
   for (const auto& c : cases) {
     SCOPED_TRACE(c[0] + "=" + c[1]);
     const Parsed parsed = Parse({"--model", "m", c[0] + "=" + c[1]});
@@ -128,6 +139,23 @@ TEST(ServerConfigTest, WhatCannotBeReadExitsSixtyFourOnTheCommandLineAndSeventyE
   EXPECT_EQ(Parse({"--model", "m", "--config", "/nowhere/x.toml"}).exit_code, 78);
   const Environment bad("QUIRE_MAX_NUM_SEQS", "many");
   EXPECT_EQ(Parse({"--model", "m"}).exit_code, 78);
+}
+
+TEST(ServerConfigTest, AnOptionOnTheCommandLineBeatsOnesOfTheEnvironmentThatItExcludes) {
+  const Environment bytes("QUIRE_KV_CACHE_MEMORY", "1GiB");
+  const Parsed blocks = Parse({"--model", "m", "--kv-blocks=5"});
+  ASSERT_TRUE(blocks.config.has_value()) << blocks.err;
+  EXPECT_EQ(blocks.config->engine.num_kv_blocks, 5);
+  EXPECT_EQ(blocks.config->engine.kv_cache_bytes, 0);
+  const Parsed fraction = Parse({"--model", "m", "--memory-fraction", "0.5"});
+  ASSERT_TRUE(fraction.config.has_value()) << fraction.err;
+  EXPECT_EQ(fraction.config->engine.memory_fraction, 0.5);
+  EXPECT_EQ(Parse({"--model", "m"}).config->engine.kv_cache_bytes, int64_t{1} << 30);
+}
+
+TEST(ServerConfigTest, PreemptionRecomputes) {
+  EXPECT_TRUE(Parse({"--model", "m", "--preemption", "auto"}).config.has_value());
+  EXPECT_TRUE(Parse({"--model", "m", "--preemption", "recompute"}).config.has_value());
 }
 
 TEST(ServerConfigTest, HttpIsNotBuiltYet) {

@@ -18,6 +18,7 @@ namespace {
 using ::quire::testing::CollectingSink;
 using ::quire::testing::FakeEngine;
 using ::quire::testing::FakeTokenizer;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
@@ -420,6 +421,24 @@ TEST_F(FrontendTest, AnOverLongTextSaysBothLengths) {
   EXPECT_EQ(sink_->status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(sink_->status.message()), HasSubstr("81"));
   EXPECT_THAT(std::string(sink_->status.message()), HasSubstr("64"));
+}
+
+TEST_F(FrontendTest, ATextThatCannotFitIsRefusedUnread) {
+  tokenizer_.on_encode = [](std::string_view) { ADD_FAILURE() << "was tokenized"; };
+  const absl::Status status = frontend().Generate(TextRequest(std::string((1 << 20) + 1, 'x')), sink_).status();
+  EXPECT_EQ(FieldOf(status), "text");
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("1048577"), HasSubstr("1048576"), HasSubstr("64")));
+  ExpectIdle();
+}
+
+TEST_F(FrontendTest, LongTokensMakeRoomForLongTexts) {
+  FakeTokenizer tokenizer({std::string(1 << 14, 'y')});  // times 64 times 3
+  Frontend frontend(engine_, tokenizer, options_);
+  auto sink = std::make_shared<CollectingSink>();
+  ASSERT_TRUE(frontend.Generate(TextRequest(std::string(3 << 20, 'x')), sink).ok());
+  sink->WaitForEnd();
+  EXPECT_EQ(FieldOf(sink->status), "prompt");
+  EXPECT_EQ(FieldOf(frontend.Generate(TextRequest(std::string((3 << 20) + 1, 'x')), sink).status()), "text");
 }
 
 TEST_F(FrontendTest, PastDeadlinesAreRefusedAndFutureOnesHandedOn) {

@@ -241,6 +241,8 @@ TEST_F(GrpcTest, EveryRefusalHasItsStatusAndDetailsInBothForms) {
   v1::GenerateRequest bad_field = TextRequest(), bad_model = TextRequest(), no_prompt, live = TextRequest("live");
   bad_field.mutable_sampling()->set_top_p(0);
   bad_model.set_model("other");
+  v1::GenerateRequest too_long;
+  too_long.mutable_token_ids()->mutable_ids()->Resize(4096, 4'000'000'000u);
   grpc::ClientContext live_context;
   auto live_reader = stub().GenerateStream(&live_context, live);
   engine_.WaitForRequest(1);
@@ -251,6 +253,7 @@ TEST_F(GrpcTest, EveryRefusalHasItsStatusAndDetailsInBothForms) {
   };
   const std::vector<Case> cases = {{bad_field, grpc::StatusCode::INVALID_ARGUMENT, "sampling.top_p"},
                                    {no_prompt, grpc::StatusCode::INVALID_ARGUMENT, "prompt"},
+                                   {too_long, grpc::StatusCode::INVALID_ARGUMENT, "prompt"},
                                    {bad_model, grpc::StatusCode::NOT_FOUND, ""},
                                    {live, grpc::StatusCode::ALREADY_EXISTS, ""}};
   for (const Case& c : cases) {
@@ -519,7 +522,7 @@ TEST_F(GrpcTest, MalformedUtf8IsRefusedAndTheServerLives) {
 }
 
 TEST_F(GrpcTest, ModelInfoTokenizeAndDetokenize) {
-  grpc::ClientContext c1, c2, c3, c4;
+  grpc::ClientContext c1, c2, c3, c4, c5;
   v1::GetModelInfoResponse info;
   ASSERT_TRUE(stub().GetModelInfo(&c1, {}, &info).ok());
   EXPECT_EQ(info.model(), "fake");
@@ -538,6 +541,11 @@ TEST_F(GrpcTest, ModelInfoTokenizeAndDetokenize) {
   EXPECT_EQ(text.text(), "hi");
   detokenize.add_ids(4'000'000'000u);
   EXPECT_EQ(stub().Detokenize(&c4, detokenize, &text).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  detokenize.mutable_ids()->Resize((1 << 20) + 1, 'h');
+  const grpc::Status too_many = stub().Detokenize(&c5, detokenize, &text);
+  EXPECT_EQ(too_many.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_NE(too_many.error_message().find("ids: 1048577 ids are too many; at most 1048576"), std::string::npos)
+      << too_many.error_message();
 }
 
 // --- the real engine on the simulated model

@@ -17,6 +17,7 @@ RequestLimits Limits() {
   limits.served_model_names = {"m", "alias"};
   limits.vocab_size = 100;
   limits.max_model_len = 32;
+  limits.max_text_bytes = 100;
   limits.max_logprobs = 20;
   return limits;
 }
@@ -83,6 +84,8 @@ TEST(ValidatorTest, RefusesEveryFieldOutOfRangeNamingFieldValueAndLimit) {
          r.prompt = std::vector<int64_t>{1, 2, 100};
        }},
       {"token_ids.ids[0]", "-1", "0", [](auto& r) { r.prompt = std::vector<int64_t>{-1}; }},
+      {"prompt", "33", "32", [](auto& r) { r.prompt = std::vector<int64_t>(33, 1000); }},
+      {"text", "101", "100", [](auto& r) { r.prompt = std::string(101, 'x'); }},
       {"text", "", "UTF-8", [](auto& r) { r.prompt = std::string("\xED\xA0\x80"); }},
       {"stopping.max_tokens", "30", "leaves 29",
        [](auto& r) {
