@@ -85,7 +85,7 @@ void EngineImpl::Stop() {
     thread_.join();
   } else {
     // Never started: what was submitted still gets its final events.
-    inbox_.Take(/*wait=*/false, &messages_);
+    inbox_.Take(absl::InfinitePast(), &messages_);
     Apply(messages_);
     Finish();
   }
@@ -124,10 +124,14 @@ void EngineImpl::Run() {
     const bool busy = scheduler_.HasWork();
     if (was_busy && !busy) CheckWhenIdle();
     was_busy = busy;
-    inbox_.Take(/*wait=*/!busy, &messages_);
+    inbox_.Take(busy ? absl::InfinitePast() : scheduler_.next_deadline(), &messages_);
     Apply(messages_);
     if (messages_.stop) break;
-    if (scheduler_.HasWork()) Step();
+    if (scheduler_.HasWork()) {
+      Step();
+    } else {
+      scheduler_.DropExpired(clock_.now(), outputs_.gathered());
+    }
     Publish();
     for (Inspection* inspection : messages_.inspections) inbox_.Answer(inspection, scheduler_.CheckInvariants());
   }

@@ -115,17 +115,20 @@ void EngineInbox::Open() {
   open_ = true;
 }
 
-void EngineInbox::Take(bool wait, EngineMessages* messages) {
+void EngineInbox::Take(absl::Time until, EngineMessages* messages) {
   messages->requests.clear();
   messages->holds.clear();
   messages->aborts.clear();
   messages->inspections.clear();
   std::unique_lock lock(mutex_);
-  if (wait) {
-    posted_.wait(lock, [this] {
-      return pending_.stop || !pending_.requests.empty() || !pending_.aborts.empty() || !pending_.holds.empty() ||
-             !pending_.inspections.empty();
-    });
+  const auto posted = [this] {
+    return pending_.stop || !pending_.requests.empty() || !pending_.aborts.empty() || !pending_.holds.empty() ||
+           !pending_.inspections.empty();
+  };
+  if (until == absl::InfiniteFuture()) {
+    posted_.wait(lock, posted);
+  } else if (until != absl::InfinitePast()) {
+    posted_.wait_until(lock, absl::ToChronoTime(until), posted);
   }
   scheduler_requests_ += static_cast<int32_t>(pending_.requests.size());
   scheduler_tokens_ += pending_tokens_;

@@ -68,8 +68,8 @@ class EngineInbox {
 
   // Messages are taken from now on.
   void Open();
-  // Takes everything. Waits until there is something if `wait`.
-  void Take(bool wait, EngineMessages* messages);
+  // Takes everything. Waits until there is something, at most until `until`.
+  void Take(absl::Time until, EngineMessages* messages);
   // What waits in the scheduler now, for the limits at the door.
   void SetWaiting(int32_t requests, int64_t tokens);
   void Answer(Inspection* inspection, absl::Status answer);

@@ -79,9 +79,11 @@ class Scheduler {
   // keep up. Unknown or finished ones are ignored. REQUIRES: no plan in flight.
   void SetHeld(uint64_t handle, bool held);
 
-  // Ends requests whose deadline has come (kDeadlineExceeded), then fills *plan with the next step. An empty plan must
-  // not be committed. If there is work and yet nothing can run, the first request in rank fails with
-  // kResourceExhausted, so repeated calls always end.
+  // Ends requests whose deadline has come (kDeadlineExceeded). REQUIRES: no plan in flight.
+  void DropExpired(absl::Time now, StepOutputs* outputs);
+
+  // DropExpired, then fills *plan with the next step. An empty plan must not be committed. If there is work and yet
+  // nothing can run, the first request in rank fails with kResourceExhausted, so repeated calls always end.
   void Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* outputs);
 
   // The plan in flight has run: appends tokens, publishes full blocks, forks, finishes, gives events.
@@ -93,6 +95,8 @@ class Scheduler {
 
   // Some request lives that is not held.
   bool HasWork() const { return static_cast<int32_t>(groups_.size()) > num_held_; }
+  // No live request has an earlier one.
+  absl::Time next_deadline() const { return groups_.empty() ? absl::InfiniteFuture() : next_deadline_; }
   const SchedulerStats& stats() const { return stats_; }
 
   // kInternal naming the first broken invariant of scheduler and block manager. O(everything).
@@ -116,7 +120,6 @@ class Scheduler {
   // Ends all sequences of a request: kAborted, or kError with `status`.
   void EndGroup(SequenceGroup* group, FinishReason reason, const absl::Status& status, absl::Time now,
                 StepOutputs* outputs);
-  void DropExpired(absl::Time now, StepOutputs* outputs);
   // Forgets what no longer runs and, with no plan in flight, what has finished.
   void CleanUp();
 
@@ -165,7 +168,7 @@ class Scheduler {
   bool in_flight_ = false;
   int64_t step_ = 0;
   uint64_t num_arrivals_ = 0;
-  absl::Time next_deadline_ = absl::InfiniteFuture();  // no live request has an earlier one
+  absl::Time next_deadline_ = absl::InfiniteFuture();
   SchedulerStats stats_;
 };
 

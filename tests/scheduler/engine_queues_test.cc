@@ -139,13 +139,23 @@ TEST(EngineInboxTest, LimitsWaitingRequests) {
   EXPECT_THAT(std::string(full.message()), HasSubstr("max_queued_requests is 2"));
 
   EngineMessages messages;
-  inbox.Take(false, &messages);
+  inbox.Take(absl::InfinitePast(), &messages);
   EXPECT_EQ(messages.requests.size(), 2u);
   EXPECT_FALSE(inbox.PostRequest(Request(3, 5)).ok()) << "taken is not yet scheduled";
   inbox.SetWaiting(1, 5);
   EXPECT_TRUE(inbox.PostRequest(Request(3, 5)).ok());
   EXPECT_EQ(inbox.queued_requests(), 2);
   EXPECT_EQ(inbox.queued_tokens(), 10);
+}
+
+TEST(EngineInboxTest, WaitsNoLongerThanAllowed) {
+  EngineInbox inbox(2, 1000);
+  EngineMessages messages;
+  inbox.Take(absl::Now() + absl::Milliseconds(1), &messages);
+  EXPECT_TRUE(messages.requests.empty());
+  ASSERT_TRUE(inbox.PostRequest(Request(1, 5)).ok());
+  inbox.Take(absl::FromUnixSeconds(int64_t{1} << 40), &messages);  // beyond the clock's range
+  EXPECT_EQ(messages.requests.size(), 1u);
 }
 
 TEST(EngineInboxTest, LimitsWaitingTokensButTakesOneLongPromptAlone) {
@@ -168,13 +178,13 @@ TEST(EngineInboxTest, AbortsFitOnceForEachLiveSequence) {
   inbox.PostAbort(1, EngineMessages::kWholeRequest);
   inbox.PostAbort(1, 0);  // the request has been aborted as a whole
   EngineMessages messages;
-  inbox.Take(true, &messages);
+  inbox.Take(absl::InfiniteFuture(), &messages);
   ASSERT_EQ(messages.aborts.size(), 2u);
   EXPECT_EQ(messages.aborts[0].sequence_index, 1);
   EXPECT_EQ(messages.aborts[1].sequence_index, EngineMessages::kWholeRequest);
   inbox.Finish({1});
   inbox.PostAbort(1, EngineMessages::kWholeRequest);
-  inbox.Take(false, &messages);
+  inbox.Take(absl::InfinitePast(), &messages);
   EXPECT_TRUE(messages.aborts.empty());
 }
 
@@ -206,7 +216,7 @@ TEST(EngineInboxTest, InspectionsAreAnsweredAlsoAtTheEnd) {
   inbox.Open();
   std::thread engine([&] {
     EngineMessages messages;
-    inbox.Take(true, &messages);
+    inbox.Take(absl::InfiniteFuture(), &messages);
     for (Inspection* inspection : messages.inspections) inbox.Answer(inspection, absl::InternalError("broken"));
   });
   Inspection inspection;

@@ -355,6 +355,31 @@ TEST_F(EngineTest, DeadlinesEndQueuedAndRunningRequests) {
     EXPECT_EQ(request.last.last_step, handle == 1 ? 4 : 0);
   }
   EXPECT_EQ(collector_->Await(3).sequences.at(0).tokens.size(), 20u);
+  engine_->Stop();  // the clock ends here
+}
+
+// The engine has nothing else to do. A deadline of this clock is past by the system's: the engine looks again and
+// again.
+TEST_F(EngineTest, AHeldRequestMeetsItsDeadline) {
+  std::atomic<int64_t> seconds = 0;
+  clock_.now = [&] { return absl::FromUnixSeconds(seconds.load()); };
+  gate_.OpenUntil(5);
+  Start();
+  EngineRequest request = Request(1, 20, 30);
+  request.deadline = absl::FromUnixSeconds(100);
+  ASSERT_TRUE(engine_->Submit(std::move(request)).ok());
+  gate_.AwaitStep(5);
+  engine_->SetHeld(1, true);
+  gate_.Open();
+  collector_->AwaitTokens(1, 5);
+  EXPECT_TRUE(engine_->CheckInvariants().ok());
+  EXPECT_EQ(engine_->GetStats().requests_failed, 0);
+  seconds = 100;
+  const auto ended = collector_->Await(1);
+  EXPECT_EQ(ended.last.error.code(), absl::StatusCode::kDeadlineExceeded) << ended.last.error;
+  EXPECT_EQ(ended.sequences.at(0).tokens.size(), 5u);
+  EXPECT_TRUE(engine_->WaitIdle(absl::InfiniteFuture()));
+  engine_->Stop();  // the clock ends here
 }
 
 TEST_F(EngineTest, BadLogitsFailOneRequestOnly) {
