@@ -1,6 +1,7 @@
 #include "scheduler/batch_builder.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/base/check.h"
 
@@ -32,15 +33,16 @@ const ForwardBatch& BatchBuilder::Build(const SchedulePlan& plan) {
     stride = std::max(stride, (context + block_size_ - 1) / block_size_);
   }
 
-  // Room for the longest tables at once: sequences that grow by a block must not grow this buffer.
-  block_tables_.clear();
+  // Room for the longest tables at once: sequences that grow by a block must not grow this buffer. Each entry is
+  // written once, so that a step of many long sequences costs no more than copying their tables.
   block_tables_.reserve(plan.sequences.size() * max_blocks_);
-  block_tables_.resize(plan.sequences.size() * stride, static_cast<int32_t>(kNullBlock));
-  for (size_t s = 0; s < plan.sequences.size(); ++s) {
-    const absl::Span<const BlockId> blocks = plan.sequences[s].sequence->table.blocks();
+  block_tables_.resize(plan.sequences.size() * stride);
+  int32_t* row = block_tables_.data();
+  for (size_t s = 0; s < plan.sequences.size(); ++s, row += stride) {
     const int32_t used = (context_lens_[s] + block_size_ - 1) / block_size_;
-    std::transform(blocks.begin(), blocks.begin() + used, block_tables_.begin() + s * stride,
-                   [](BlockId block) { return static_cast<int32_t>(block); });
+    static_assert(sizeof(BlockId) == sizeof(int32_t));
+    std::memcpy(row, plan.sequences[s].sequence->table.blocks().data(), used * sizeof(int32_t));
+    std::fill(row + used, row + stride, static_cast<int32_t>(kNullBlock));
   }
 
   block_copies_.clear();
