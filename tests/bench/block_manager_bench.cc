@@ -1,20 +1,25 @@
-// Goals: performance-cpu.md B1-B8 (block pool, prefix look-up, cost of a scheduler step). One thread, fixed data.
+// B1-B4 of performance-cpu.md: block pool and prefix look-up. One thread, fixed data.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cstdint>
-#include <utility>
+#include <random>
 #include <vector>
 
 #include "block_manager/block_manager.h"
 #include "block_manager/block_pool.h"
-#include "scheduler/scheduler.h"
+#include "scheduler/request.h"
+#include "tests/bench/goal_report.h"
 
 namespace quire {
 namespace {
 
 void IgnoreEviction(void*, BlockId) {}
 
-// B1, B3: pairs of allocate and free, one block at a time.
+// Repeated, because only the best is free of what else runs.
+void Setup(benchmark::internal::Benchmark* bench) { bench->MinTime(0.1)->Repetitions(5); }
+
+// Pairs of allocate and free, one block at a time.
 void BM_PoolPair(benchmark::State& state) {
   BlockPool pool(static_cast<int32_t>(state.range(0)), &IgnoreEviction, nullptr);
   for (auto _ : state) {
@@ -22,25 +27,46 @@ void BM_PoolPair(benchmark::State& state) {
     benchmark::DoNotOptimize(pool.Allocate(absl::MakeSpan(&block, 1)).ok());
     pool.Release(block);
   }
-  state.SetItemsProcessed(state.iterations());
 }
-BENCHMARK(BM_PoolPair)->Arg(10'000)->Arg(1'000'000);
+BENCHMARK(BM_PoolPair)->Arg(10'000)->Arg(1'000'000)->Apply(Setup);
 
-// B2: 1,000 blocks at once.
+// The same where every unused block is cached and they lie in no order, as after hours of use: each allocation takes
+// the longest unused one over, each release makes it the youngest. One cache miss a pair, where nothing is done
+// between.
+void BM_PoolTakeOver(benchmark::State& state) {
+  const auto num_blocks = static_cast<int32_t>(state.range(0));
+  BlockPool pool(num_blocks, &IgnoreEviction, nullptr);
+  std::vector<BlockId> blocks(num_blocks - 1);
+  if (!pool.Allocate(absl::MakeSpan(blocks)).ok()) return state.SkipWithError("no room");
+  std::shuffle(blocks.begin(), blocks.end(), std::mt19937(1));
+  for (const BlockId block : blocks) {
+    pool.MarkCached(block);
+    pool.Release(block);
+  }
+  for (auto _ : state) {
+    BlockId block = kNullBlock;
+    benchmark::DoNotOptimize(pool.Allocate(absl::MakeSpan(&block, 1)).ok());
+    pool.MarkCached(block);
+    pool.Release(block);
+  }
+}
+BENCHMARK(BM_PoolTakeOver)->Arg(10'000)->Arg(1'000'000)->Apply(Setup);
+
+// 1,000 blocks at once.
+constexpr int32_t kBulk = 1'000;
 void BM_PoolBulk(benchmark::State& state) {
   BlockPool pool(static_cast<int32_t>(state.range(0)), &IgnoreEviction, nullptr);
-  std::vector<BlockId> blocks(1000);
+  std::vector<BlockId> blocks(kBulk);
   for (auto _ : state) {
     benchmark::DoNotOptimize(pool.Allocate(absl::MakeSpan(blocks)).ok());
     for (const BlockId block : blocks) pool.Release(block);
   }
-  state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(blocks.size()));
 }
-BENCHMARK(BM_PoolBulk)->Arg(10'000)->Arg(1'000'000);
+BENCHMARK(BM_PoolBulk)->Arg(10'000)->Arg(1'000'000)->Apply(Setup);
 
-// B4: a prompt of 4,096 tokens, hashed and found whole in blocks of 16.
+// A prompt of 4,096 tokens, hashed and found whole in blocks of 16.
 void BM_PrefixLookup(benchmark::State& state) {
-  constexpr int32_t kBlockSize = 16, kTokens = 4097;
+  constexpr int32_t kBlockSize = 16, kTokens = 4'097;
   BlockManager blocks({.num_blocks = 10'000, .block_size = kBlockSize});
   std::vector<int32_t> tokens(kTokens);
   for (int32_t i = 0; i < kTokens; ++i) tokens[i] = i * 31 % 1000;
@@ -61,63 +87,20 @@ void BM_PrefixLookup(benchmark::State& state) {
     table.Clear();
   }
 }
-BENCHMARK(BM_PrefixLookup);
+BENCHMARK(BM_PrefixLookup)->Apply(Setup);
 
-// B5-B8: Schedule alone with `running` decoding sequences and a pool of `num_blocks`; Commit is timed apart.
-void DecodeSteps(benchmark::State& state, bool time_commit) {
-  const auto running = static_cast<int32_t>(state.range(0));
-  BlockManager blocks({.num_blocks = static_cast<int32_t>(state.range(1)), .block_size = 16});
-  Scheduler scheduler({.max_num_seqs = running, .max_num_batched_tokens = 65536},
-                      {.max_model_len = 1 << 20, .eos_token_ids = {}}, &blocks);
-  SamplingParams params;
-  params.max_tokens = 1 << 17;
-  SchedulePlan plan;
-  StepResult result;
-  StepOutputs outputs;
-  const absl::Time now = absl::UnixEpoch();
-  // Sequences that have grown past what the pool holds are replaced, outside the timing.
-  const int32_t max_steps = (blocks.num_usable() / running - 2) * 16;
-  int32_t steps = max_steps;
-  uint64_t handle = 0;
-  const auto step = [&](bool timed) {
-    if (timed && time_commit) state.PauseTiming();
-    scheduler.Schedule(now, &plan, &outputs);
-    if (timed) time_commit ? state.ResumeTiming() : state.PauseTiming();
-    result.samples.resize(plan.samples.size());
-    for (SampledToken& token : result.samples) token.token_id = 1;
-    scheduler.Commit(plan, result, now, &outputs);
-    outputs.sequences.clear();
-    if (timed && !time_commit) state.ResumeTiming();
-  };
-  for (auto _ : state) {
-    if (steps == max_steps) {
-      state.PauseTiming();
-      for (int32_t i = 0; handle > 0 && i < running; ++i) scheduler.Abort(handle - i, now, &outputs);
-      for (int32_t i = 0; i < running; ++i) {
-        SamplingParams fitting = params;
-        fitting.max_tokens = max_steps + 16;
-        EngineRequest request = MakeEngineRequest({i, i + 1, i + 2}, fitting, 16, {});
-        request.handle = ++handle;
-        if (!scheduler.Add(std::move(request)).ok()) return state.SkipWithError("refused");
-      }
-      outputs.sequences.clear();
-      for (int32_t i = 0; i < 4; ++i) step(false);
-      steps = 4;
-      state.ResumeTiming();
-    }
-    ++steps;
-    step(true);
-  }
-  if (scheduler.stats().preemptions > 0) state.SkipWithError("preempted");
-  state.SetItemsProcessed(state.iterations() * running);
-}
-void BM_Schedule(benchmark::State& state) { DecodeSteps(state, false); }
-void BM_Commit(benchmark::State& state) { DecodeSteps(state, true); }
-BENCHMARK(BM_Schedule)->Args({64, 1'000'000})->Args({256, 1'000'000})->Args({1024, 1'000'000})->Args({64, 10'000});
-BENCHMARK(BM_Schedule)->Args({1024, 100'000})->Args({1024, 10'000});
-BENCHMARK(BM_Commit)->Args({1024, 100'000});
+const std::vector<BenchGoal> kGoals = {
+    {"B1", "M pairs/s, one block at a time, 1 M blocks", 20, 60,
+     [](const BenchFigures& f) { return 1e-6 / f.seconds.at("BM_PoolPair/1000000"); }},
+    {"B2", "M pairs/s, 1,000 blocks at a time, 1 M blocks", 50, 200,
+     [](const BenchFigures& f) { return 1e-6 * kBulk / f.seconds.at("BM_PoolBulk/1000000"); }},
+    {"B3", "B1 at 1 M blocks / at 10 k", 0.5, 0.8,
+     [](const BenchFigures& f) { return f.seconds.at("BM_PoolPair/10000") / f.seconds.at("BM_PoolPair/1000000"); }},
+    {"B4", "us, prefix of 4,096 tokens hashed and found", 40, 15,
+     [](const BenchFigures& f) { return 1e6 * f.seconds.at("BM_PrefixLookup"); }},
+};
 
 }  // namespace
 }  // namespace quire
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) { return quire::RunBenchmarks(argc, argv, quire::kGoals); }
