@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,6 +16,10 @@ struct BlockManagerOptions {
   int32_t num_blocks = 0;  // the null block included; [2, 2^31 / block_size)
   int32_t block_size = 0;  // tokens, >= 1
   bool enable_prefix_cache = true;
+  // A hit that ends inside a block is used if it gives at least as many tokens of that block: the time of one block
+  // copy over the time of computing one token, rounded up. In practice a copy is cheaper than any token. >= 1;
+  // block_size switches such hits off.
+  int32_t min_partial_tokens = 1;
   // The chain hash. Only tests give another one, to force collisions; MakeEngineRequest hashes with ChainHash.
   BlockHash (*chain_hash)(const BlockHash& parent, absl::Span<const int32_t> tokens) = &ChainHash;
 };
@@ -34,6 +37,21 @@ struct BlockStats {
   int64_t evictions = 0;  // cached blocks taken over so far
 };
 
+// Why a match ended where it did.
+enum class MissReason : uint8_t {
+  kNone,          // it did not: all that may be reused was found
+  kCacheOff,      // the prefix cache is off
+  kNeverSeen,     // nobody has stored these tokens behind this prefix, as far as is remembered
+  kCopyNotWorth,  // found inside a block, and fewer tokens than min_partial_tokens
+};
+
+struct PrefixMatch {
+  int32_t num_tokens = 0;      // that need not be computed
+  int32_t partial_tokens = 0;  // of these: in a last block that others can see; Reserve copies it
+  MissReason miss = MissReason::kNone;
+  int32_t missed_block = 0;  // the first block that differs; means something if miss is not kNone
+};
+
 // What a sequence's tokens are known by: the hash before its first block, and the keys of its leading full blocks.
 struct PrefixKeys {
   BlockHash root;
@@ -43,8 +61,12 @@ struct PrefixKeys {
 // Hands out physical KV blocks to tables, shares equal prefixes between them, and never lets anyone write to a block
 // that another table holds or that can be found. Ids only: it never sees memory, requests or sequences.
 //
-// Life of a table: NewTable, then MatchPrefix while it is empty, Reserve before each step for all tokens the step will
-// have stored, Publish after the step has run, Clear or destruction at the end, after the last step that reads it.
+// Life of a table: NewTable, then MatchPrefix while it is empty (or Fork), Reserve before each step for all tokens the
+// step will have stored, Publish after the step has run, Seal at the end if what is stored is worth finding again,
+// Clear or destruction after the last step that reads it.
+//
+// Copy-on-write is one rule: when the block that a table writes next is held by other tables or can be found, Reserve
+// exchanges it for a copy. Hits inside a block, forks and sealed tails all rest on it.
 // In steady state nothing here allocates. Not thread-safe: the engine thread owns it.
 class BlockManager {
  public:
@@ -55,34 +77,37 @@ class BlockManager {
 
   BlockTable NewTable() { return BlockTable(&pool_); }
 
-  // Fills an empty `table` with the cached blocks that hold the longest prefix of `tokens`: full blocks only, at most
-  // `max_tokens` tokens. Returns the tokens they hold (0 with the cache off).
-  int32_t MatchPrefix(const PrefixKeys& keys, absl::Span<const int32_t> tokens, int32_t max_tokens, BlockTable& table);
+  // Fills an empty `table` with the cached blocks that hold the longest prefix of `tokens`, at most `max_tokens` of
+  // them: full blocks, then perhaps one that is right only up to the token where the texts part.
+  PrefixMatch MatchPrefix(const PrefixKeys& keys, absl::Span<const int32_t> tokens, int32_t max_tokens,
+                          BlockTable& table);
 
-  // Blocks that `table` lacks to hold `total_tokens`; 0 if none.
-  int32_t BlocksMissing(const BlockTable& table, int32_t total_tokens) const {
-    const int32_t missing = BlocksFor(total_tokens) - table.size();
-    return missing > 0 ? missing : 0;
-  }
+  // By how many blocks num_unused() falls when `table` comes to hold `total_tokens`, its own copy of a block that other
+  // tables hold included.
+  int32_t BlocksMissing(const BlockTable& table, int32_t total_tokens) const;
 
-  // Makes `table` hold `total_tokens`. All or nothing: kResourceExhausted if it lacks more blocks than are unused, and
-  // then nothing has changed. Takes free blocks first, then evicts cached ones, longest unused first.
-  absl::Status Reserve(BlockTable& table, int32_t total_tokens);
+  // Makes `table` hold `total_tokens`, with those from num_stored() on in blocks that it may write. All or nothing:
+  // kResourceExhausted if more blocks are missing than are unused, and then nothing has changed. Takes free blocks
+  // first, then evicts cached ones.
+  //
+  // If the block that is written next is held by others or can be found, the table gets its own and the copy that fills
+  // it is appended to *copies. Copies must run in the order in which they were given, before the step writes anything:
+  // then each source is still whole, even if it has been handed to someone else in between.
+  absl::Status Reserve(BlockTable& table, int32_t total_tokens, std::vector<BlockCopy>* copies);
 
-  // Makes the full blocks among the first `num_computed` tokens findable; to be called once the step that stored them
-  // has completed. `tokens` are the sequence's, at least num_computed; keys.blocks grows to the full blocks' number.
-  // Where equal contents are findable already, in another block, that one stays.
+  // The first `num_computed` tokens are stored: to be called once the step that stored them has completed. Makes the
+  // full blocks among them findable. `tokens` are the sequence's, at least num_computed; keys.blocks grows to the full
+  // blocks' number. Where equal contents are findable already, in another block, that one stays.
   void Publish(BlockTable& table, absl::Span<const int32_t> tokens, int32_t num_computed, PrefixKeys& keys);
 
-  // A second table with the first `num_tokens` tokens of `parent`: its full blocks are shared, the rest is a block of
-  // the new table's own, to be filled by `copy`. If no block is unused the rest is left out. Until that copy has run,
-  // nothing may write to its `src`; copies of several forks run in the order of the forks.
-  struct ForkResult {
-    BlockTable table;
-    int32_t num_tokens = 0;  // that the new table holds
-    std::optional<BlockCopy> copy;
-  };
-  ForkResult Fork(const BlockTable& parent, int32_t num_tokens);
+  // Makes the part-filled last block findable too, with the tokens that were stored according to the latest Publish
+  // (or match). The table may go on: Reserve will give it a copy. Nothing happens if the block is itself a copy that no
+  // completed step has made yet.
+  void Seal(BlockTable& table, absl::Span<const int32_t> tokens, PrefixKeys& keys);
+
+  // A second table with the first `num_tokens` stored tokens of `parent`. All blocks are shared; whoever writes to a
+  // part-filled one first, gets a copy in Reserve.
+  BlockTable Fork(const BlockTable& parent, int32_t num_tokens);
 
   int32_t BlocksFor(int32_t num_tokens) const {
     return static_cast<int32_t>((int64_t{num_tokens} + block_size_ - 1) / block_size_);
@@ -102,9 +127,16 @@ class BlockManager {
 
  private:
   static void OnEvict(void* self, BlockId block);
+  // The index of the block that the table writes next, if others can see it; -1 otherwise.
+  int32_t SharedTail(const BlockTable& table, int32_t total_tokens) const;
+  void PublishFull(BlockTable& table, absl::Span<const int32_t> tokens, PrefixKeys& keys);
+  void Insert(const PrefixLink& parent, const BlockHash& key, absl::Span<const int32_t> tokens, BlockId block);
+  // The block can no longer be found.
+  void Forget(BlockId block);
 
   const int32_t block_size_;
   const bool enable_prefix_cache_;
+  const int32_t min_partial_tokens_;
   BlockHash (*const chain_hash_)(const BlockHash& parent, absl::Span<const int32_t> tokens);
   PrefixCache cache_;
   BlockPool pool_;

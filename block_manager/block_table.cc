@@ -31,6 +31,8 @@ void BlockTable::Clear() {
     pool_->Release(blocks_.back());
     blocks_.pop_back();
   }
+  num_stored_ = 0;
+  copy_pending_ = false;
   num_published_ = 0;
   link_ = {};
 }
@@ -48,6 +50,8 @@ void BlockTable::Unregister() {
 
 void BlockTable::TakeFrom(BlockTable& other) {
   blocks_ = std::exchange(other.blocks_, {});
+  num_stored_ = std::exchange(other.num_stored_, 0);
+  copy_pending_ = std::exchange(other.copy_pending_, false);
   num_published_ = std::exchange(other.num_published_, 0);
   link_ = std::exchange(other.link_, {});
 }

@@ -12,9 +12,10 @@ namespace quire {
 
 // The physical blocks of one sequence in order of position: logical block i holds tokens i * block_size onward.
 //
-// Each entry is one count of the block in the pool. Entries are only appended, by BlockManager, so what a step in
-// flight reads never moves; the table gives all of them back at once, tail first, so that eviction takes tails before
-// heads. Move-only. Must not outlive its pool. Owned and used by the engine thread.
+// Each entry is one count of the block in the pool. Entries are only appended, by BlockManager, but for one: the block
+// that is written next is exchanged for a copy of the table's own if others can see it (BlockManager::Reserve). The
+// table gives all blocks back at once, tail first, so that eviction takes tails before heads. Move-only. Must not
+// outlive its pool. Owned and used by the engine thread.
 class BlockTable {
  public:
   explicit BlockTable(BlockPool* pool);
@@ -26,6 +27,9 @@ class BlockTable {
   bool empty() const { return blocks_.empty(); }
   absl::Span<const BlockId> blocks() const { return blocks_; }
 
+  // Leading tokens that are stored: the next one is written behind them.
+  int32_t num_stored() const { return num_stored_; }
+
   // How many leading blocks stand in the prefix cache, as this table's blocks or as equal ones of other tables.
   int32_t num_published() const { return num_published_; }
 
@@ -35,7 +39,7 @@ class BlockTable {
   }
 
   // Room for `num_blocks` entries, so that appending allocates nothing.
-  void ReserveCapacity(int32_t num_blocks) { blocks_.reserve(num_blocks); }
+  void ReserveCapacity(int32_t num_blocks) { blocks_.reserve(num_blocks + 1); }  // one more while one is exchanged
 
   // Gives all blocks back, tail first. Keeps the capacity.
   void Clear();
@@ -52,6 +56,8 @@ class BlockTable {
   BlockTable* prev_ = nullptr;
   BlockTable* next_ = nullptr;
   std::vector<BlockId> blocks_;
+  int32_t num_stored_ = 0;
+  bool copy_pending_ = false;  // the block of token num_stored_ is a copy that no completed step is known to have made
   int32_t num_published_ = 0;
   PrefixLink link_;  // the entry of block num_published_ - 1; the root's if there is none
 };

@@ -2,42 +2,95 @@
 
 #include <algorithm>
 #include <bit>
+#include <tuple>
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/check.h"
 
 namespace quire {
+namespace {
+
+auto Rank(const PrefixLink& link) {
+  return std::make_tuple(static_cast<int32_t>(link.block), link.id.low, link.id.high);
+}
+
+}  // namespace
+
+bool PrefixCache::IsBefore(const Entry& entry, const PrefixLink& parent, absl::Span<const int32_t> tokens) {
+  if (entry.parent != parent) return Rank(entry.parent) < Rank(parent);
+  const absl::Span<const int32_t> own = entry.tokens();
+  return std::lexicographical_compare(own.begin(), own.end(), tokens.begin(), tokens.end());
+}
+
+bool PrefixCache::Less::operator()(int32_t a, int32_t b) const {
+  return IsBefore(entries[a], entries[b].parent, entries[b].tokens());
+}
 
 PrefixCache::PrefixCache(int32_t num_blocks, int32_t block_size)
     : block_size_(block_size),
       entries_(num_blocks),
       tokens_(new int32_t[int64_t{num_blocks} * block_size]),  // not cleared: pages are touched when first used
       slots_(std::bit_ceil(uint32_t(num_blocks)) * size_t{2}, kNullBlock),
-      slot_mask_(static_cast<uint32_t>(slots_.size() - 1)) {
+      slot_mask_(static_cast<uint32_t>(slots_.size() - 1)),
+      order_(num_blocks, Less{entries_.data()}) {
   QUIRE_CHECK(num_blocks >= 2 && block_size >= 1);
+  for (int32_t i = 0; i < num_blocks; ++i) entries_[i].first_token = tokens_.get() + int64_t{i} * block_size;
 }
 
 BlockId PrefixCache::Find(const PrefixLink& parent, const BlockHash& key, absl::Span<const int32_t> tokens) const {
   QUIRE_DCHECK(static_cast<int32_t>(tokens.size()) == block_size_);
   for (uint32_t slot = Home(key); slots_[slot] != kNullBlock; slot = (slot + 1) & slot_mask_) {
-    const BlockId block = slots_[slot];
-    const Entry& entry = entries_[Index(block)];
-    if (entry.key == key && entry.parent == parent && std::equal(tokens.begin(), tokens.end(), this->tokens(block))) {
-      return block;
+    const Entry& entry = entries_[Index(slots_[slot])];
+    if (entry.key == key && entry.parent == parent && std::equal(tokens.begin(), tokens.end(), entry.first_token)) {
+      return slots_[slot];
     }
   }
   return kNullBlock;
 }
 
-void PrefixCache::Insert(const PrefixLink& parent, const BlockHash& key, absl::Span<const int32_t> tokens,
-                         BlockId block) {
-  QUIRE_CHECK(block != kNullBlock && !Contains(block) && static_cast<int32_t>(tokens.size()) == block_size_);
-  uint32_t slot = Home(key);
-  while (slots_[slot] != kNullBlock) slot = (slot + 1) & slot_mask_;
-  slots_[slot] = block;
-  entries_[Index(block)] = {key, parent, next_serial_++};
+int32_t PrefixCache::SharedTokens(int32_t index, const PrefixLink& parent, absl::Span<const int32_t> tokens) const {
+  const Entry& entry = entries_[index];
+  if (index == 0 || entry.parent != parent) return 0;
+  const absl::Span<const int32_t> own = entry.tokens();
+  return static_cast<int32_t>(std::mismatch(own.begin(), own.end(), tokens.begin(), tokens.end()).first - own.begin());
+}
+
+PrefixCache::Match PrefixCache::FindLongest(const PrefixLink& parent, absl::Span<const int32_t> tokens) const {
+  const auto gap = order_.Locate([&](int32_t i) { return IsBefore(entries_[i], parent, tokens); });
+  const int32_t before = SharedTokens(gap.last_before, parent, tokens);
+  const int32_t after = SharedTokens(gap.first_after, parent, tokens);
+  if (before == 0 && after == 0) return {};
+  return after >= before ? Match{BlockId{gap.first_after}, after} : Match{BlockId{gap.last_before}, before};
+}
+
+BlockId PrefixCache::Insert(const PrefixLink& parent, const BlockHash& key, absl::Span<const int32_t> tokens,
+                            BlockId block) {
+  const auto num_tokens = static_cast<int32_t>(tokens.size());
+  QUIRE_CHECK(block != kNullBlock && !Contains(block) && num_tokens >= 1 && num_tokens <= block_size_);
+  // What begins these tokens stands right before them: anything between would begin with it too.
+  BlockId promoted = kNullBlock;
+  const auto gap = order_.Locate([&](int32_t i) { return IsBefore(entries_[i], parent, tokens); });
+  QUIRE_DCHECK(SharedTokens(gap.first_after, parent, tokens) < num_tokens);
+  const int32_t shared = SharedTokens(gap.last_before, parent, tokens);
+  if (shared > 0 && shared == entries_[gap.last_before].num_tokens) {
+    promoted = BlockId{gap.last_before};
+    Erase(promoted);
+  }
+
+  Entry& entry = entries_[Index(block)];
+  entry.parent = parent;
+  entry.num_tokens = num_tokens;
+  entry.serial = next_serial_++;
   std::copy(tokens.begin(), tokens.end(), tokens_.get() + int64_t{Index(block)} * block_size_);
+  order_.Insert(Index(block));
   ++size_;
+  if (num_tokens == block_size_) {
+    entry.key = key;
+    uint32_t slot = Home(key);
+    while (slots_[slot] != kNullBlock) slot = (slot + 1) & slot_mask_;
+    slots_[slot] = block;
+  }
+  return promoted;
 }
 
 uint32_t PrefixCache::SlotOf(BlockId block) const {
@@ -51,6 +104,13 @@ uint32_t PrefixCache::SlotOf(BlockId block) const {
 
 void PrefixCache::Erase(BlockId block) {
   QUIRE_CHECK(Contains(block));
+  if (is_full(block)) EraseSlot(block);
+  order_.Erase(Index(block));
+  entries_[Index(block)].serial = 0;
+  --size_;
+}
+
+void PrefixCache::EraseSlot(BlockId block) {
   // Instead of leaving a gap, later entries of the run move back if that brings them no further than their home
   // (Knuth, The Art of Computer Programming 3, 6.4, algorithm R).
   uint32_t gap = SlotOf(block);
@@ -63,24 +123,53 @@ void PrefixCache::Erase(BlockId block) {
     gap = slot;
   }
   slots_[gap] = kNullBlock;
-  entries_[Index(block)].serial = 0;
-  --size_;
+}
+
+BlockId PrefixCache::FirstChild(const PrefixLink& parent) const {
+  const int32_t first = order_.Locate([&](int32_t i) { return IsBefore(entries_[i], parent, {}); }).first_after;
+  return first != 0 && entries_[first].parent == parent ? BlockId{first} : kNullBlock;
+}
+
+BlockId PrefixCache::NextSibling(BlockId block) const {
+  const int32_t next = order_.Next(Index(block));
+  return next != 0 && entries_[next].parent == parent(block) ? BlockId{next} : kNullBlock;
+}
+
+absl::Status PrefixCache::CheckEntry(BlockId block) const {
+  const Entry& entry = entries_[Index(block)];
+  if (entry.num_tokens < 1 || entry.num_tokens > block_size_) {
+    return absl::InternalError(absl::StrFormat("the entry of block %d has %d tokens", Index(block), entry.num_tokens));
+  }
+  const Match match = FindLongest(entry.parent, entry.tokens());
+  const bool by_key = !is_full(block) || Find(entry.parent, entry.key, entry.tokens()) == block;
+  if (match.block != block || match.num_tokens != entry.num_tokens || !by_key) {
+    return absl::InternalError(absl::StrFormat("the entry of block %d is not found by its own contents", Index(block)));
+  }
+  const BlockId next = NextSibling(block);
+  if (next != kNullBlock && SharedTokens(Index(next), entry.parent, entry.tokens()) == entry.num_tokens) {
+    return absl::InternalError(
+        absl::StrFormat("the entry of block %d begins that of block %d", Index(block), Index(next)));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status PrefixCache::CheckInvariants() const {
-  int32_t entries = 0;
+  int32_t entries = 0, full = 0;
   for (int32_t i = 1; i < static_cast<int32_t>(entries_.size()); ++i) {
     const BlockId block{i};
+    if (Contains(block) != order_.Contains(i)) {
+      return absl::InternalError(
+          absl::StrFormat("block %d: has an entry %d, is ordered %d", i, Contains(block), order_.Contains(i)));
+    }
     if (!Contains(block)) continue;
     ++entries;
-    const Entry& entry = entries_[i];
-    if (Find(entry.parent, entry.key, {tokens(block), static_cast<size_t>(block_size_)}) != block) {
-      return absl::InternalError(absl::StrFormat("the entry of block %d is not found by its own contents", i));
-    }
+    full += is_full(block);
+    if (absl::Status status = CheckEntry(block); !status.ok()) return status;
   }
   const auto used = static_cast<int32_t>(slots_.size() - std::count(slots_.begin(), slots_.end(), kNullBlock));
-  if (entries != size_ || used != size_) {
-    return absl::InternalError(absl::StrFormat("%d entries and %d used slots, %d counted", entries, used, size_));
+  if (entries != size_ || used != full) {
+    return absl::InternalError(
+        absl::StrFormat("%d entries, %d counted; %d full ones, %d used slots", entries, size_, full, used));
   }
   return absl::OkStatus();
 }

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "block_manager/block.h"
+#include "block_manager/treap.h"
 
 namespace quire {
 
@@ -19,56 +20,99 @@ struct PrefixLink {
   friend bool operator==(const PrefixLink&, const PrefixLink&) = default;
 };
 
-// Which block holds which tokens behind which prefix: a hash table with open addressing, at most one entry a block,
-// everything allocated up front. Find compares parent and tokens exactly; the key only says where to look.
+// Which block holds which tokens behind which prefix: at most one entry a block, everything allocated up front.
+//
+// An entry is full (block_size tokens) or a sealed tail (fewer: where a sequence ended). Full ones are found by key in
+// a hash table with open addressing. Besides, all entries stand in the order of (parent, tokens), where the child of a
+// parent that shares most tokens with a text is a neighbour of the text's own place.
+//
+// No tail is the beginning of another entry behind the same parent: whoever wants its tokens finds them there. Parents
+// and tokens are compared exactly; a key only says where to look.
 //
 // Knows nothing of counts: the owner erases an entry in the moment the pool hands its block to someone else.
 // Not thread-safe: the engine thread owns it.
 class PrefixCache {
  public:
-  // `num_blocks` as in BlockPool, `block_size` tokens in each entry (4 bytes each are kept).
+  // `num_blocks` as in BlockPool, `block_size` tokens at most in each entry (4 bytes each are kept).
   PrefixCache(int32_t num_blocks, int32_t block_size);
+
+  PrefixCache(const PrefixCache&) = delete;
+  PrefixCache& operator=(const PrefixCache&) = delete;
 
   static PrefixLink Root(const BlockHash& root_hash) { return {kNullBlock, root_hash}; }
 
   // The block that holds `tokens` (block_size of them) behind `parent`, or kNullBlock. `key` is the chain hash of both.
   BlockId Find(const PrefixLink& parent, const BlockHash& key, absl::Span<const int32_t> tokens) const;
 
-  // Makes `block` findable. Neither the block nor the contents may have an entry.
-  void Insert(const PrefixLink& parent, const BlockHash& key, absl::Span<const int32_t> tokens, BlockId block);
+  // The entry behind `parent` that begins with the most of `tokens` (at most block_size are looked at), and how many.
+  // kNullBlock and 0 if none begins with the first. O(log entries).
+  struct Match {
+    BlockId block = kNullBlock;
+    int32_t num_tokens = 0;
+  };
+  Match FindLongest(const PrefixLink& parent, absl::Span<const int32_t> tokens) const;
+
+  // Makes `block` findable with 1 .. block_size tokens; `key` matters if it is full. REQUIRES: the block has no entry,
+  // and no entry behind `parent` begins with all of `tokens`. Returns the tail that is promoted, i.e. whose tokens are
+  // the beginning of these: its entry is gone; kNullBlock if there was none.
+  BlockId Insert(const PrefixLink& parent, const BlockHash& key, absl::Span<const int32_t> tokens, BlockId block);
 
   // Removes the entry of `block`; it must have one.
   void Erase(BlockId block);
 
   bool Contains(BlockId block) const { return entries_[Index(block)].serial != 0; }
-  // The link of a block's entry; it must have one.
+  // Of a block's entry; it must have one.
   PrefixLink link(BlockId block) const { return {block, {entries_[Index(block)].serial, 0}}; }
+  const PrefixLink& parent(BlockId block) const { return entries_[Index(block)].parent; }
+  const BlockHash& key(BlockId block) const { return entries_[Index(block)].key; }
+  absl::Span<const int32_t> tokens(BlockId block) const { return entries_[Index(block)].tokens(); }
+  bool is_full(BlockId block) const { return entries_[Index(block)].num_tokens == block_size_; }
+
+  // The entries behind `parent`, in order of their tokens: the first, and the one after a given one; kNullBlock: no
+  // (more).
+  BlockId FirstChild(const PrefixLink& parent) const;
+  BlockId NextSibling(BlockId block) const;
+
   // False once the entry that `link` names was erased, whatever its block holds now. Roots live for ever.
   bool IsAlive(const PrefixLink& link) const {
     return link.block == kNullBlock || entries_[Index(link.block)].serial == link.id.low;
   }
   int32_t size() const { return size_; }
 
-  // kInternal naming the first broken invariant: every entry is found from its own key, and slots and entries agree.
+  // kInternal naming the first broken invariant: every entry is found from its own contents and no tail begins another
+  // entry; slots, order and entries agree.
   absl::Status CheckInvariants() const;
 
  private:
   struct Entry {
-    BlockHash key;
     PrefixLink parent;
+    const int32_t* first_token = nullptr;  // into tokens_, for ever
+    int32_t num_tokens = 0;
     uint64_t serial = 0;  // 0: no entry
+    BlockHash key;        // of full entries
+    absl::Span<const int32_t> tokens() const { return {first_token, static_cast<size_t>(num_tokens)}; }
+  };
+
+  // Orders entries by parent, then by tokens, a beginning before what it begins.
+  struct Less {
+    const Entry* entries;
+    bool operator()(int32_t a, int32_t b) const;
   };
 
   static int32_t Index(BlockId block) { return static_cast<int32_t>(block); }
+  static bool IsBefore(const Entry& entry, const PrefixLink& parent, absl::Span<const int32_t> tokens);
   uint32_t Home(const BlockHash& key) const { return static_cast<uint32_t>(key.low) & slot_mask_; }
-  const int32_t* tokens(BlockId block) const { return tokens_.get() + int64_t{Index(block)} * block_size_; }
+  int32_t SharedTokens(int32_t index, const PrefixLink& parent, absl::Span<const int32_t> tokens) const;
   uint32_t SlotOf(BlockId block) const;
+  void EraseSlot(BlockId block);
+  absl::Status CheckEntry(BlockId block) const;
 
   int32_t block_size_;
   std::vector<Entry> entries_;         // by block
   std::unique_ptr<int32_t[]> tokens_;  // [num_blocks, block_size]
-  std::vector<BlockId> slots_;         // linear probing, at most half full; kNullBlock is empty
+  std::vector<BlockId> slots_;         // of full entries; linear probing, at most half full; kNullBlock is empty
   uint32_t slot_mask_ = 0;
+  Treap<Less> order_;  // all entries, by block
   uint64_t next_serial_ = 1;
   int32_t size_ = 0;
 };

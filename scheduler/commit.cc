@@ -39,6 +39,9 @@ void Scheduler::CommitSequence(const ScheduledSequence& entry, const StepResult&
                                StepOutputs* outputs) {
   Sequence* sequence = entry.sequence;
   if (sequence->state == SequenceState::kFinished) {  // ended while the step was in flight
+    if (!sequence->group->failed) {
+      blocks_->Publish(sequence->table, sequence->tokens, sequence->num_computed, sequence->keys);
+    }
     ReleaseBlocks(sequence);
     return;
   }
@@ -80,6 +83,9 @@ bool Scheduler::CommitScores(const ScheduledSequence& entry, const StepResult& r
 // every sequence samples from a row of its own.
 void Scheduler::ForkSiblings(Sequence* leader) {
   SequenceGroup& group = *leader->group;
+  const auto blocked = [](const Sequence& s) { return s.state == SequenceState::kBlocked; };
+  if (std::none_of(group.sequences.begin(), group.sequences.end(), blocked)) return;
+  blocks_->Seal(leader->table, leader->tokens, leader->keys);
   for (Sequence& sibling : group.sequences) {
     if (sibling.state != SequenceState::kBlocked) continue;
     if (num_running_ >= options_.max_num_seqs) {  // computes the prompt again when its turn comes
@@ -87,14 +93,9 @@ void Scheduler::ForkSiblings(Sequence* leader) {
       continue;
     }
     Start(&sibling);
-    BlockManager::ForkResult fork = blocks_->Fork(leader->table, group.prompt_len() - 1);
-    sibling.table = std::move(fork.table);
+    sibling.num_computed = group.prompt_len() - 1;
+    sibling.table = blocks_->Fork(leader->table, sibling.num_computed);
     sibling.table.ReserveCapacity(blocks_->BlocksFor(group.max_len));
-    sibling.num_computed = fork.num_tokens;
-    if (fork.copy.has_value()) {
-      sibling.forked_copy = fork.copy;
-      forked_.push_back(&sibling);
-    }
     SetState(&sibling, SequenceState::kRunning);
   }
 }

@@ -26,7 +26,7 @@ void Scheduler::Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* output
   preempted_ = false;
 
   DropExpired(now, outputs);
-  EmitForkedCopies(plan);
+  copies_ = &plan->copies;
   PlanRunning();
   PlanPrefills();
   // After a preemption there is no room, and to admit the victim again would undo it.
@@ -43,15 +43,6 @@ void Scheduler::Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* output
     EndGroup(first->group, FinishReason::kError, status, now, outputs);
     CleanUp();
   }
-}
-
-void Scheduler::EmitForkedCopies(SchedulePlan* plan) {
-  for (Sequence* sequence : forked_) {
-    plan->copies.push_back(*sequence->forked_copy);
-    sequence->forked_copy.reset();
-    sequence->copy_step = step_ + 1;
-  }
-  forked_.clear();
 }
 
 // One token for each running sequence. With more of them than tokens, those longest without a turn come first.
@@ -113,7 +104,7 @@ bool Scheduler::MakeRoom(Sequence* sequence) {
     Preempt(victim != nullptr ? victim : sequence);
     if (victim == nullptr) return false;
   }
-  QUIRE_CHECK(blocks_->Reserve(sequence->table, sequence->num_tokens()).ok());
+  QUIRE_CHECK(blocks_->Reserve(sequence->table, sequence->num_tokens(), copies_).ok());
   return true;
 }
 
@@ -163,13 +154,13 @@ bool Scheduler::TryAdmit(Sequence* sequence) {
   const bool reads_cache = blocks_->prefix_cache_enabled() && group.next_score_position == group.prompt_len();
   const int32_t known = sequence->num_tokens();
   const int32_t cached =
-      reads_cache ? blocks_->MatchPrefix(sequence->keys, sequence->tokens, known - 1, sequence->table) : 0;
+      reads_cache ? blocks_->MatchPrefix(sequence->keys, sequence->tokens, known - 1, sequence->table).num_tokens : 0;
   const int32_t kept_unused = num_running_ == 0 ? 0 : blocks_->num_usable() / 100;
   if (blocks_->BlocksMissing(sequence->table, known) + kept_unused > blocks_->num_unused()) {
     sequence->table.Clear();
     return false;
   }
-  QUIRE_CHECK(blocks_->Reserve(sequence->table, known).ok());
+  QUIRE_CHECK(blocks_->Reserve(sequence->table, known, copies_).ok());
   sequence->num_computed = cached;
   SetState(sequence, SequenceState::kRunning);
   if (!group.admitted) {

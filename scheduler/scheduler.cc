@@ -173,9 +173,9 @@ void Scheduler::CountRequest(const SequenceGroup& group, int32_t sign) {
 }
 
 void Scheduler::ReleaseBlocks(Sequence* sequence) {
-  if (sequence->forked_copy.has_value()) {
-    sequence->forked_copy.reset();
-    std::erase(forked_, sequence);
+  // Tokens that a failed request stored are not worth finding again.
+  if (!sequence->table.empty() && !sequence->group->failed) {
+    blocks_->Seal(sequence->table, sequence->tokens, sequence->keys);
   }
   sequence->table.Clear();
 }
@@ -247,10 +247,6 @@ void Scheduler::FailStep(const SchedulePlan& plan, const absl::Status& status, a
       EndGroup(entry.sequence->group, FinishReason::kError, status, now, outputs);
     }
     ReleaseBlocks(entry.sequence);
-  }
-  // A fork that was not in the plan has lost the copy that the plan carried.
-  for (Sequence* sequence : running_) {
-    if (sequence->state == SequenceState::kRunning && sequence->copy_step == plan.step) Preempt(sequence);
   }
   CleanUp();
 }

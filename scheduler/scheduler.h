@@ -124,7 +124,6 @@ class Scheduler {
   void CleanUp();
 
   // --- schedule.cc: making a plan
-  void EmitForkedCopies(SchedulePlan* plan);
   void PlanRunning();
   void PlanPrefills();
   void Admit();
@@ -156,14 +155,14 @@ class Scheduler {
   bool running_changed_ = false;    // running_ holds such others
   int32_t num_running_ = 0;         // sequences in state kRunning
   std::set<Sequence*, Before> waiting_;
-  int32_t num_held_ = 0;           // requests
-  std::vector<Sequence*> forked_;  // those with a forked_copy, in order of the forks
+  int32_t num_held_ = 0;  // requests
 
   // Scratch of Schedule.
   std::vector<Sequence*> order_;
   std::vector<Sequence*> prefills_;
-  int32_t budget_ = 0;      // tokens left
-  bool preempted_ = false;  // some sequence was
+  std::vector<BlockCopy>* copies_ = nullptr;  // of the plan
+  int32_t budget_ = 0;                        // tokens left
+  bool preempted_ = false;                    // some sequence was
 
   bool in_flight_ = false;
   int64_t step_ = 0;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -34,11 +33,9 @@ struct Sequence {
   std::vector<int32_t> tokens;  // prompt, then output; empty until the sequence is first admitted
   int32_t num_computed = 0;
   BlockTable table;
-  PrefixKeys keys;                       // of leading full blocks: at least those of the prompt
-  std::optional<BlockCopy> forked_copy;  // contents that the table's last block still lacks
-  int64_t copy_step = 0;                 // step whose plan carried that copy; 0: none
-  int64_t last_step = 0;                 // step number of the latest plan that holds it; 0: none
-  int32_t planned_tokens = 0;            // in the plan being made or made last
+  PrefixKeys keys;             // of leading full blocks: at least those of the prompt
+  int64_t last_step = 0;       // step number of the latest plan that holds it; 0: none
+  int32_t planned_tokens = 0;  // in the plan being made or made last
 };
 
 }  // namespace quire

@@ -73,7 +73,7 @@ void BM_PrefixLookup(benchmark::State& state) {
   const EngineRequest request = MakeEngineRequest(tokens, {}, kBlockSize, {});
   PrefixKeys keys{request.root_hash, request.prompt_hashes};
   BlockTable owner = blocks.NewTable();
-  if (!blocks.Reserve(owner, kTokens).ok()) return state.SkipWithError("no room");
+  if (!blocks.Reserve(owner, kTokens, nullptr).ok()) return state.SkipWithError("no room");
   blocks.Publish(owner, tokens, kTokens, keys);
   BlockTable table = blocks.NewTable();
   table.ReserveCapacity(kTokens / kBlockSize + 1);
@@ -82,7 +82,7 @@ void BM_PrefixLookup(benchmark::State& state) {
     for (int32_t i = 0; i < kTokens / kBlockSize; ++i) {
       parent = keys.blocks[i] = ChainHash(parent, absl::MakeSpan(tokens).subspan(i * kBlockSize, kBlockSize));
     }
-    const int32_t hit = blocks.MatchPrefix(keys, tokens, kTokens - 1, table);
+    const int32_t hit = blocks.MatchPrefix(keys, tokens, kTokens - 1, table).num_tokens;
     if (hit != kTokens - 1) return state.SkipWithError("no hit");
     table.Clear();
   }

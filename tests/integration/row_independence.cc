@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <random>
 #include <set>
+#include <utility>
 
 #include "gtest/gtest.h"
 #include "scheduler/request.h"
@@ -109,32 +111,23 @@ void ExpectSameIds(const WorkloadResult& expected, const WorkloadResult& actual,
   for (size_t i = 0; i < actual.ids.size(); ++i) ASSERT_EQ(expected.ids[i], actual.ids[i]) << what << ", request " << i;
 }
 
-std::vector<int32_t> ExpectedCachedTokens(const std::vector<WorkloadRequest>& workload, const WorkloadResult& result,
-                                          int32_t block_size) {
-  // Blocks known so far, each by the number of the block before it and its tokens: a trie, with numbers for nodes.
-  std::map<std::pair<int32_t, std::vector<int32_t>>, int32_t> known;
-  const auto key = [&](int32_t parent, const std::vector<int32_t>& tokens, int32_t block) {
-    const auto begin = tokens.begin() + block * block_size;
-    return std::pair(parent, std::vector<int32_t>(begin, begin + block_size));
-  };
+std::vector<int32_t> ExpectedCachedTokens(const std::vector<WorkloadRequest>& workload, const WorkloadResult& result) {
+  std::set<std::vector<int32_t>> computed;  // in this order a neighbour shares the longest beginning
   std::vector<int32_t> expected;
   for (size_t i = 0; i < workload.size(); ++i) {
     const std::vector<int32_t>& prompt = workload[i].prompt;
-    int32_t cached = 0, node = 0;
-    while (cached + block_size <= static_cast<int32_t>(prompt.size()) - 1) {
-      const auto found = known.find(key(node, prompt, cached / block_size));
-      if (found == known.end()) break;
-      node = found->second;
-      cached += block_size;
-    }
-    expected.push_back(cached);
+    const auto shared = [&](const std::vector<int32_t>& tokens) {
+      const auto differ = std::mismatch(prompt.begin(), prompt.end() - 1, tokens.begin(), tokens.end()).first;
+      return static_cast<int32_t>(differ - prompt.begin());
+    };
+    const auto after = computed.lower_bound(prompt);
+    const int32_t cached_after = after == computed.end() ? 0 : shared(*after);
+    const int32_t cached_before = after == computed.begin() ? 0 : shared(*std::prev(after));
+    expected.push_back(std::max(cached_after, cached_before));
     for (const std::vector<int32_t>& output : result.ids[i]) {
       std::vector<int32_t> tokens = prompt;
       tokens.insert(tokens.end(), output.begin(), output.end() - 1);  // the last token is never computed
-      node = 0;
-      for (int32_t block = 0; (block + 1) * block_size <= static_cast<int32_t>(tokens.size()); ++block) {
-        node = known.try_emplace(key(node, tokens, block), static_cast<int32_t>(known.size()) + 1).first->second;
-      }
+      computed.insert(std::move(tokens));
     }
   }
   return expected;

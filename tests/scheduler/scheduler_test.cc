@@ -153,34 +153,73 @@ TEST(SchedulerTest, TheVictimIsOfTheLowestPriorityAndHasTheLeastWorkToLose) {
   for (const uint64_t handle : {first, large, small, same_priority}) h.ExpectCorrect(handle);
 }
 
-TEST(SchedulerTest, CachedTokensAreFullBlocksAndAtMostAllButTheLast) {
+TEST(SchedulerTest, CachedTokensAreExactAndAtMostAllButTheLast) {
   for (const int32_t length : {1, 7, 8, 9, 16, 17, 24}) {
-    SchedulerHarness h({.block_size = 8});
-    const uint64_t cold = h.Add(Ids(length), Tokens(1));
-    h.RunAll(10);
-    const int64_t computed = h.runner.tokens_computed();
-    EXPECT_EQ(computed, length);
-    const uint64_t warm = h.Add(Ids(length), Tokens(1));
-    h.RunAll(10);
-    EXPECT_EQ(h.seen(cold).last_event.cached_tokens, 0);
-    EXPECT_EQ(h.seen(warm).last_event.cached_tokens, (length - 1) / 8 * 8);
-    EXPECT_EQ(h.runner.tokens_computed() - computed, length - (length - 1) / 8 * 8);
-    EXPECT_EQ(h.seen(warm).ids, h.seen(cold).ids);
-    EXPECT_EQ(h.scheduler.stats().prefix_query_tokens, 2 * length);
-    EXPECT_EQ(h.scheduler.stats().prefix_hit_tokens, (length - 1) / 8 * 8);
+    for (const int32_t shared : {0, 1, 7, 8, 9, 15, 16, 24}) {
+      if (shared > length) continue;
+      SchedulerHarness h({.block_size = 8});
+      std::vector<int32_t> prompt = Ids(shared);
+      while (static_cast<int32_t>(prompt.size()) < length) prompt.push_back(49);
+      const uint64_t cold = h.Add(Ids(length), Tokens(1));
+      h.RunAll(10);
+      const int64_t computed = h.runner.tokens_computed();
+      EXPECT_EQ(computed, length);
+      const uint64_t warm = h.Add(prompt, Tokens(1));
+      h.RunAll(10);
+      const int32_t cached = std::min(shared, length - 1);
+      EXPECT_EQ(h.seen(cold).last_event.cached_tokens, 0);
+      EXPECT_EQ(h.seen(warm).last_event.cached_tokens, cached);
+      EXPECT_EQ(h.runner.tokens_computed() - computed, length - cached);
+      h.ExpectCorrect(warm);
+      EXPECT_EQ(h.scheduler.stats().prefix_query_tokens, 2 * length);
+      EXPECT_EQ(h.scheduler.stats().prefix_hit_tokens, cached);
+    }
   }
 }
 
-TEST(SchedulerTest, GeneratedTokensAreFoundByTheNextTurn) {
-  SchedulerHarness h({.block_size = 4});
-  const uint64_t first = h.Add(Ids(6), Tokens(9));
-  h.RunAll(20);
-  std::vector<int32_t> turn = Ids(6);
-  turn.insert(turn.end(), h.seen(first).ids[0].begin(), h.seen(first).ids[0].end());
-  turn.push_back(3);
-  const uint64_t second = h.Add(turn, Tokens(1));
-  h.RunAll(20);
-  EXPECT_EQ(h.seen(second).last_event.cached_tokens, 12);  // 14 of the first 15 were stored
+TEST(SchedulerTest, ANextChatTurnComputesNothingButItsNewTokens) {
+  for (const int32_t block_size : {1, 4, 7, 16, 32}) {
+    SchedulerHarness h({.block_size = block_size});
+    std::vector<int32_t> chat = Ids(6);
+    int32_t known = 0;  // the last sampled token of a turn is never stored
+    for (int32_t turn = 0; turn < 6; ++turn) {
+      const int64_t computed = h.runner.tokens_computed();
+      const uint64_t handle = h.Add(chat, Tokens(9));
+      h.RunAll(20);
+      h.ExpectCorrect(handle);
+      EXPECT_EQ(h.seen(handle).last_event.cached_tokens, known);
+      EXPECT_EQ(h.runner.tokens_computed() - computed, static_cast<int64_t>(chat.size()) - known + 8);
+      chat.insert(chat.end(), h.seen(handle).ids[0].begin(), h.seen(handle).ids[0].end());
+      known = static_cast<int32_t>(chat.size()) - 1;
+      for (int32_t i = 0; i < 5; ++i) chat.push_back((turn + i) % 7);
+    }
+  }
+}
+
+TEST(SchedulerTest, APreemptedSequenceFindsAllThatItHadStored) {
+  SchedulerHarness h({.block_size = 8});
+  const uint64_t handle = h.Add(Ids(11), Tokens(20));
+  for (int i = 0; i < 4; ++i) h.Step();
+  const int64_t computed = h.runner.tokens_computed();
+  h.scheduler.SetHeld(handle, true);
+  h.scheduler.SetHeld(handle, false);
+  h.Step();
+  EXPECT_EQ(h.runner.tokens_computed() - computed, 1);
+  h.RunAll(50);
+  h.ExpectCorrect(handle);
+  EXPECT_EQ(h.seen(handle).last_event.cached_tokens, 0);  // of its own work
+}
+
+TEST(SchedulerTest, AForkedPromptIsFoundToTheTokenWhileItsSequencesRun) {
+  SchedulerHarness h({.block_size = 8});
+  h.Add(Ids(13), Tokens(20, 3));
+  h.Step();
+  std::vector<int32_t> prompt = Ids(13);
+  prompt.push_back(3);
+  const uint64_t follower = h.Add(prompt, Tokens(4));
+  h.RunAll(50);
+  EXPECT_EQ(h.seen(follower).last_event.cached_tokens, 13);
+  for (const auto& [handle, seen] : h.all_seen()) h.ExpectCorrect(handle);
 }
 
 TEST(SchedulerTest, RecomputationAfterAPreemptionIsNotCountedAsHits) {
@@ -225,13 +264,13 @@ TEST(SchedulerTest, AFailedStepEndsItsRequestsAndNoOther) {
   EXPECT_EQ(h.scheduler.stats().requests_failed, 1);
 }
 
-TEST(SchedulerTest, AForkOutsideAFailedPlanLosesItsCopyAndRecomputes) {
+TEST(SchedulerTest, AFailedPlanCarriesNoCopyOfSequencesOutsideIt) {
   SchedulerHarness h({.block_size = 8, .max_num_batched_tokens = 4});
   const uint64_t failed = h.Add(Ids(2), Tokens(6, 5)), forked = h.Add(Ids(2, 9), Tokens(6, 5));
   ASSERT_TRUE(h.Step());  // both prompts, and the forks of both
-  // The next plan carries all copies, and the four tokens go to the first request's forks.
+  // The four tokens go to the first request's forks, and so do the copies.
   ASSERT_TRUE(h.Schedule());
-  ASSERT_EQ(h.plan.copies.size(), 8u);
+  ASSERT_EQ(h.plan.copies.size(), 4u);
   ASSERT_EQ(Planned(h.plan), std::vector<uint64_t>(4, failed));
   h.FailStep(absl::InternalError("broken"));
   EXPECT_TRUE(h.seen(failed).finished);
@@ -364,7 +403,7 @@ TEST(SchedulerTest, WhenNothingCanAdvanceTheFirstRequestFails) {
   const uint64_t first = h.Add(Ids(10), Tokens(20)), second = h.Add(Ids(10, 2), Tokens(20));
   {
     BlockTable leak = h.blocks.NewTable();  // what a bug would do
-    ASSERT_TRUE(h.blocks.Reserve(leak, 64).ok());
+    ASSERT_TRUE(h.blocks.Reserve(leak, 64, nullptr).ok());
     EXPECT_FALSE(h.Schedule());
     EXPECT_TRUE(h.seen(first).finished);
     EXPECT_EQ(h.seen(first).last_event.error.code(), absl::StatusCode::kResourceExhausted);
