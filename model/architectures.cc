@@ -26,18 +26,27 @@ constexpr Architecture kArchitectures[] = {
      .gguf_name = "llama",
      .part_names = kLlamaNames,
      .always_qkv_bias = false,
-     .gguf_interleaved_rows = true},
+     .gguf_interleaved_rows = true,
+     .window_layers = WindowLayers::kUnknown},
+    {.name = "MistralForCausalLM",
+     .model_type = "mistral",
+     .gguf_name = "",
+     .part_names = kLlamaNames,
+     .always_qkv_bias = false,
+     .gguf_interleaved_rows = true,
+     .window_layers = WindowLayers::kAll},
     {.name = "Qwen2ForCausalLM",
      .model_type = "qwen2",
      .gguf_name = "qwen2",
      .part_names = kLlamaNames,
      .always_qkv_bias = true,
-     .gguf_interleaved_rows = false},
+     .gguf_interleaved_rows = false,
+     .window_layers = WindowLayers::kFromMaxWindowLayers},
 };
 
 const Architecture* FindBy(std::string_view Architecture::*key, std::string_view value) {
   for (const Architecture& architecture : kArchitectures) {
-    if (architecture.*key == value) return &architecture;
+    if (!value.empty() && architecture.*key == value) return &architecture;
   }
   return nullptr;
 }

@@ -44,6 +44,10 @@ struct ModelConfig {
   bool attention_bias = false;         // of q, k and v
   bool attention_output_bias = false;  // of o
   bool mlp_bias = false;               // of gate, up and down
+  // How many keys a query of each layer sees, itself included; 0: all before it. Empty if it is 0 on every layer.
+  std::vector<int32_t> layer_windows;
+
+  int32_t window(int32_t layer) const { return layer_windows.empty() ? 0 : layer_windows[layer]; }
 
   std::vector<int32_t> eos_token_ids;  // generation_config.json's list wins over config.json's
   int32_t bos_token_id = -1;           // -1: none

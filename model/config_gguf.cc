@@ -8,6 +8,7 @@
 #include "kernels/base/status_macros.h"
 #include "model/architectures.h"
 #include "model/config_limits.h"
+#include "model/config_windows.h"
 #include "model/printable.h"
 
 namespace quire {
@@ -202,14 +203,29 @@ absl::Status ReadRope(const GgufFile& file, const Metadata& metadata, ModelConfi
   return absl::OkStatus();
 }
 
-absl::Status RefuseUnsupported(const GgufFile& file, const Metadata& metadata, int64_t max_positions) {
+// Which layers the window is for: all; with a number n, all but every n-th; with a list, those whose entry is not 0.
+absl::Status ReadWindows(const GgufFile& file, const Metadata& metadata, ModelConfig* config) {
+  constexpr std::string_view kPattern = "attention.sliding_window_pattern";
+  QUIRE_ASSIGN_OR_RETURN(const int64_t window, metadata.IntOr("attention.sliding_window", 0, 0, INT64_MAX));
+  std::vector<bool> windowed(config->num_layers, true);
+  if (const absl::StatusOr<int64_t> length = file.ArrayLength(metadata.Key(kPattern)); length.ok()) {
+    if (*length != config->num_layers) {
+      return metadata.Error(kPattern, absl::StrFormat("has %d entries for %d layers: one a layer is needed", *length,
+                                                      config->num_layers));
+    }
+    QUIRE_ASSIGN_OR_RETURN(const std::vector<int64_t> entries, file.GetIntArray(metadata.Key(kPattern)));
+    for (int32_t i = 0; i < config->num_layers; ++i) windowed[i] = entries[i] != 0;
+  } else if (metadata.Has(kPattern)) {
+    QUIRE_ASSIGN_OR_RETURN(const int64_t period, metadata.Int(kPattern, 0, kMaxLayers));
+    for (int32_t i = 0; period > 0 && i < config->num_layers; ++i) windowed[i] = i % period < period - 1;
+  }
+  SetWindows(windowed, window, config);
+  return absl::OkStatus();
+}
+
+absl::Status RefuseUnsupported(const GgufFile& file, const Metadata& metadata) {
   QUIRE_ASSIGN_OR_RETURN(const int64_t experts, metadata.IntOr("expert_count", 0, 0, INT32_MAX));
   if (experts > 0) return metadata.Error("expert_count", "is above 0: mixtures of experts are not supported");
-  QUIRE_ASSIGN_OR_RETURN(const int64_t window, metadata.IntOr("attention.sliding_window", max_positions, 0, INT64_MAX));
-  if (window > 0 && window < max_positions) {
-    return metadata.Error("attention.sliding_window",
-                          absl::StrFormat("is %d: sliding windows are not supported", window));
-  }
   for (std::string_view name : {"attention.clamp_kqv", "attention.max_alibi_bias", "attention.scale", "logit_scale",
                                 "embedding_scale", "residual_scale", "attn_logit_softcapping",
                                 "final_logit_softcapping", "rope.scaling.yarn_log_multiplier", "rope.scaling.alpha"}) {
@@ -244,7 +260,8 @@ absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufFile& file) {
   config.architecture = architecture->name;
   config.model_type = architecture->model_type;
   QUIRE_RETURN_IF_ERROR(ReadShapes(file, metadata, &config));
-  QUIRE_RETURN_IF_ERROR(RefuseUnsupported(file, metadata, config.max_position_embeddings));
+  QUIRE_RETURN_IF_ERROR(RefuseUnsupported(file, metadata));
+  QUIRE_RETURN_IF_ERROR(ReadWindows(file, metadata, &config));
   QUIRE_RETURN_IF_ERROR(ReadRope(file, metadata, &config));
   config.tie_word_embeddings = file.FindTensor("output.weight") == nullptr;
   config.attention_bias = architecture->always_qkv_bias || file.FindTensor("blk.0.attn_q.bias") != nullptr;

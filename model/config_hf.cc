@@ -6,6 +6,7 @@
 #include "kernels/base/status_macros.h"
 #include "model/architectures.h"
 #include "model/config_limits.h"
+#include "model/config_windows.h"
 #include "model/json.h"
 #include "model/printable.h"
 
@@ -43,7 +44,7 @@ absl::StatusOr<const Architecture*> ReadArchitecture(const JsonFields& fields, c
 }
 
 // What changes results and is not built.
-absl::Status RefuseUnsupported(const JsonFields& fields, int64_t max_positions, const std::string& where) {
+absl::Status RefuseUnsupported(const JsonFields& fields, const std::string& where) {
   if (const json* quantization = fields.Find("quantization_config")) {
     const bool named = quantization->is_object() && quantization->contains("quant_method");
     return absl::UnimplementedError(
@@ -53,18 +54,6 @@ absl::Status RefuseUnsupported(const JsonFields& fields, int64_t max_positions, 
   if (fields.Has("hidden_act")) {
     QUIRE_ASSIGN_OR_RETURN(const std::string activation, fields.String("hidden_act"));
     if (activation != "silu") return fields.Error("hidden_act", "only silu is supported");
-  }
-  QUIRE_ASSIGN_OR_RETURN(const bool use_window, fields.BoolOr("use_sliding_window", true));
-  QUIRE_ASSIGN_OR_RETURN(const int64_t window, fields.IntOr("sliding_window", max_positions, 1, INT64_MAX));
-  if (use_window && window < max_positions) return fields.Error("sliding_window", "sliding windows are not supported");
-  if (const json* layer_types = fields.Find("layer_types")) {
-    if (!layer_types->is_array()) return fields.Error("layer_types", "a list is needed");
-    for (const json& type : *layer_types) {
-      if (type != "full_attention") {
-        return absl::UnimplementedError(absl::StrFormat("%s: layer_types holds %s, only full_attention is supported",
-                                                        where, Printable(type.dump())));
-      }
-    }
   }
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "clip_qkv", "num_local_experts"}) {
     if (fields.Has(key)) return fields.Error(key, "this is not supported");
@@ -159,7 +148,8 @@ absl::StatusOr<ModelConfig> LoadHfConfig(const std::string& directory) {
   config.architecture = architecture->name;
   config.model_type = architecture->model_type;
   QUIRE_RETURN_IF_ERROR(ReadShapes(fields, &config));
-  QUIRE_RETURN_IF_ERROR(RefuseUnsupported(fields, config.max_position_embeddings, path));
+  QUIRE_RETURN_IF_ERROR(RefuseUnsupported(fields, path));
+  QUIRE_RETURN_IF_ERROR(ReadHfWindows(fields, *architecture, path, &config));
   QUIRE_ASSIGN_OR_RETURN(config.rope, ParseHfRope(object, config.head_dim, config.max_position_embeddings, path));
   QUIRE_ASSIGN_OR_RETURN(config.tie_word_embeddings, fields.BoolOr("tie_word_embeddings", false));
   QUIRE_ASSIGN_OR_RETURN(const bool attention_bias, fields.BoolOr("attention_bias", false));

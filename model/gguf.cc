@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <numeric>
 
@@ -381,6 +382,11 @@ absl::StatusOr<std::vector<std::string_view>> GgufFile::GetStringArray(std::stri
 absl::StatusOr<std::vector<int64_t>> GgufFile::GetIntArray(std::string_view key) const {
   QUIRE_ASSIGN_OR_RETURN(const Value value, Find(key, /*array=*/true));
   std::vector<int64_t> numbers;
+  if (value.type == kBool) {
+    std::transform(value.data, value.data + value.count, std::back_inserter(numbers),
+                   [](std::byte flag) { return static_cast<int64_t>(flag != std::byte{0}); });
+    return numbers;
+  }
   for (uint64_t i = 0; i < value.count; ++i) {
     QUIRE_ASSIGN_OR_RETURN(const int64_t number, DecodeInt(key, value, i));
     numbers.push_back(number);

@@ -37,7 +37,7 @@ class GgufFile {
   bool Has(std::string_view key) const;
   // Values by key (strings are valid UTF-8). kNotFound if absent, kInvalidArgument naming key and type if of another
   // type. Integers of every width and sign are read as int64 (range-checked), floats of both widths as double, arrays
-  // likewise by element.
+  // likewise by element; in an array of integers, bools are 0 and 1.
   absl::StatusOr<std::string_view> GetString(std::string_view key) const;
   absl::StatusOr<int64_t> GetInt(std::string_view key) const;
   absl::StatusOr<double> GetFloat(std::string_view key) const;

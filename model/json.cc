@@ -112,6 +112,11 @@ const json* JsonFields::Find(const char* key) const {
   return found == object_->end() || found->is_null() ? nullptr : &*found;
 }
 
+bool JsonFields::IsNull(const char* key) const {
+  const auto found = object_->find(key);
+  return found != object_->end() && found->is_null();
+}
+
 absl::Status JsonFields::Error(const char* key, std::string_view what) const {
   const json* value = Find(key);
   if (value == nullptr) return absl::InvalidArgumentError(absl::StrFormat("%s: %s is missing or null", where_, key));

@@ -28,6 +28,7 @@ class JsonFields {
 
   bool Has(const char* key) const { return Find(key) != nullptr; }
   const nlohmann::json* Find(const char* key) const;  // null if absent
+  bool IsNull(const char* key) const;                 // there, and null
 
   // kInvalidArgument if absent, of another type or out of [min, max].
   absl::StatusOr<int64_t> Int(const char* key, int64_t min, int64_t max) const;

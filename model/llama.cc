@@ -37,7 +37,7 @@ absl::StatusOr<LlamaLayer::Projection> LlamaLayer::LoadProjection(Backend& backe
 
 absl::StatusOr<std::unique_ptr<LlamaLayer>> LlamaLayer::Load(Backend& backend, const ModelConfig& config,
                                                              WeightSource& weights, int32_t index) {
-  std::unique_ptr<LlamaLayer> layer(new LlamaLayer(config));
+  std::unique_ptr<LlamaLayer> layer(new LlamaLayer(config, config.window(index)));
   QUIRE_ASSIGN_OR_RETURN(const std::vector<float> attention_norm, weights.Vector(Part::kAttentionNorm, index));
   QUIRE_ASSIGN_OR_RETURN(layer->attention_norm_, UploadVector(backend, attention_norm));
   QUIRE_ASSIGN_OR_RETURN(const std::vector<float> mlp_norm, weights.Vector(Part::kMlpNorm, index));
@@ -65,6 +65,7 @@ absl::Status LlamaLayer::Attention(const LayerStep& step, const PagedKvView& kv)
   params.kv = kv;
   params.num_heads = config_.num_heads;
   params.scale = 1 / std::sqrt(static_cast<float>(config_.head_dim));
+  params.window = window_;
   params.out = step.attention;
   QUIRE_RETURN_IF_ERROR(step.ops->PagedAttention(params));
   return Apply(*step.ops, output_, step.attention, step.delta_out);

@@ -53,9 +53,10 @@ class LlamaLayer {
   static absl::Status Apply(Ops& ops, const Projection& projection, TensorView x, TensorView out);
   absl::Status Attention(const LayerStep& step, const PagedKvView& kv) const;
 
-  explicit LlamaLayer(const ModelConfig& config) : config_(config) {}
+  LlamaLayer(const ModelConfig& config, int32_t window) : config_(config), window_(window) {}
 
   const ModelConfig& config_;
+  const int32_t window_;              // keys that a query sees; 0: all
   Buffer attention_norm_, mlp_norm_;  // f32 [H]
   Projection qkv_, output_, gate_up_, down_;
 };

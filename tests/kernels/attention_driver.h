@@ -68,7 +68,8 @@ struct AttentionRun {
   std::vector<int32_t> rows_per_step = {1 << 20};
 };
 
-// Everything of the cache that no token was stored in is NaN.
+// Everything of the cache that no token was stored in is NaN, and so is what a block table names in place of blocks
+// that have slid out of the window of all rows of the step.
 class AttentionDriver {
  public:
   AttentionDriver(Backend& backend, const AttentionModel& model, const std::vector<AttentionSequence>& sequences,
@@ -91,6 +92,7 @@ class AttentionDriver {
     std::iota(blocks.begin(), blocks.end(), 0);
     std::shuffle(blocks.begin(), blocks.end(), std::mt19937(run.seed));
     tables_.assign(blocks.begin(), blocks.begin() + table_stride_ * sequences.size());
+    unused_block_ = blocks.back();
     plan_ = ops_.CreateAttentionPlan();
   }
 
@@ -123,10 +125,12 @@ class AttentionDriver {
         slots.push_back(table[p / run_.block_size] * run_.block_size + p % run_.block_size);
         row_of.push_back(first[s] + p);
       }
+      const int32_t slid_out = model_.window > 0 ? std::max(0, done[s] - model_.window + 1) / run_.block_size : 0;
       done[s] += rows;
       cu_q_lens.push_back(cu_q_lens.back() + rows);
       context_lens.push_back(done[s]);
-      tables.insert(tables.end(), table, table + table_stride_);
+      tables.insert(tables.end(), slid_out, unused_block_);
+      tables.insert(tables.end(), table + slid_out, table + table_stride_);
     }
     if (slots.empty()) return false;
     const int64_t num_rows = static_cast<int64_t>(slots.size()), width = model_.q_width() + 2 * model_.kv_width();
@@ -178,6 +182,7 @@ class AttentionDriver {
   PagedKvView kv_;
   Buffer memory_;
   std::vector<int32_t> tables_;
+  int32_t unused_block_ = 0;
   std::unique_ptr<AttentionPlan> plan_;
 };
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/model/gguf_builder.h"
@@ -83,7 +84,7 @@ TEST(ConfigTest, RefusesByNameWhatWouldChangeResults) {
   EXPECT_EQ(MessageWith("sliding_window", 128), "");  // no narrower than the model's own limit
   EXPECT_NE(MessageWith("sliding_window", 127).find("sliding_window is 127"), std::string::npos);
   EXPECT_NE(MessageWith("hidden_act", "gelu").find("hidden_act"), std::string::npos);
-  EXPECT_NE(MessageWith("layer_types", {"full_attention", "sliding_attention"}).find("sliding_attention"),
+  EXPECT_NE(MessageWith("layer_types", {"full_attention", "linear_attention"}).find("linear_attention"),
             std::string::npos);
   EXPECT_NE(MessageWith("quantization_config", {{"quant_method", "gptq"}}).find("gptq"), std::string::npos);
   EXPECT_NE(MessageWith("rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}).find("dynamic"), std::string::npos);
@@ -109,8 +110,63 @@ TEST(ConfigTest, Qwen2HasBiasesAndAnUnusedWindow) {
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_TRUE(loaded->attention_bias);
   EXPECT_FALSE(loaded->attention_output_bias);
+  EXPECT_TRUE(loaded->layer_windows.empty());
+}
+
+// Layer windows of a configuration, or the message.
+std::string Windows(const json& config) {
+  const auto loaded = Load(config);
+  if (!loaded.ok()) return std::string(loaded.status().message());
+  return absl::StrJoin(loaded->layer_windows, " ");
+}
+
+TEST(ConfigTest, MistralsWindowIsForAllLayers) {
+  json config = GoodConfig();
+  config["architectures"] = {"MistralForCausalLM"};
+  config["model_type"] = "mistral";
+  config["sliding_window"] = 24;
+  EXPECT_EQ(Windows(config), "24 24");
+  config["use_sliding_window"] = false;
+  EXPECT_EQ(Windows(config), "");
+  config.erase("use_sliding_window");
+  config["sliding_window"] = nullptr;
+  EXPECT_EQ(Windows(config), "");
+  config["max_position_embeddings"] = 8192;
+  EXPECT_EQ(Windows(config), "");
+  config.erase("sliding_window");
+  EXPECT_EQ(Windows(config), "4096 4096");
+  config["max_position_embeddings"] = 4096;  // no position leaves the window
+  EXPECT_EQ(Windows(config), "");
+  config["sliding_window"] = 0;
+  EXPECT_NE(Windows(config).find("sliding_window is 0"), std::string::npos);
+}
+
+TEST(ConfigTest, Qwen2sWindowBeginsAtALayer) {
+  json config = GoodConfig();
+  config["architectures"] = {"Qwen2ForCausalLM"};
+  config["model_type"] = "qwen2";
+  config["sliding_window"] = 32;
+  EXPECT_EQ(Windows(config), "");  // not used unless asked for
   config["use_sliding_window"] = true;
-  EXPECT_FALSE(Load(config).ok());
+  EXPECT_EQ(Windows(config), "");  // from layer 28 on
+  config["max_window_layers"] = 1;
+  EXPECT_EQ(Windows(config), "0 32");
+  config["layer_types"] = {"sliding_attention", "full_attention"};
+  EXPECT_EQ(Windows(config), "32 0");
+  config["use_sliding_window"] = false;
+  EXPECT_NE(Windows(config).find("layer_types"), std::string::npos);
+}
+
+TEST(ConfigTest, LayerTypesSayWhichLayersSlide) {
+  json config = GoodConfig();
+  config["layer_types"] = {"full_attention", "sliding_attention"};
+  EXPECT_NE(Windows(config).find("layer_types"), std::string::npos);  // no window to slide in
+  config["sliding_window"] = 16;
+  EXPECT_EQ(Windows(config), "0 16");
+  config["layer_types"] = {"full_attention", "full_attention"};
+  EXPECT_EQ(Windows(config), "");
+  config["layer_types"] = {"sliding_attention"};
+  EXPECT_NE(Windows(config).find("a list of 2 entries"), std::string::npos);
 }
 
 // A complete model of one layer.
@@ -156,10 +212,31 @@ TEST(ConfigTest, GgufArraysHaveOneEntryForEachLayer) {
   EXPECT_NE(message({24, 24}).find("feed_forward_length has 2 entries"), std::string::npos);
 }
 
+std::string GgufWindows(const GgufBuilder& builder) {
+  const auto config = LoadModelConfig(WriteTemporaryFile("test.gguf", builder.Bytes()));
+  if (!config.ok()) return std::string(config.status().message());
+  return absl::StrJoin(config->layer_windows, " ");
+}
+
+TEST(ConfigTest, GgufWindows) {
+  const auto builder = [] { return GoodGguf().U32("llama.attention.sliding_window", 32); };
+  constexpr char kPattern[] = "llama.attention.sliding_window_pattern";
+  const auto flags = [](std::vector<uint8_t> values) {  // an array of bools
+    std::string bytes = GgufBuilder::Raw(uint32_t{7}) + GgufBuilder::Raw(static_cast<uint64_t>(values.size()));
+    return bytes.append(values.begin(), values.end());
+  };
+  EXPECT_EQ(GgufWindows(builder()), "32");
+  EXPECT_EQ(GgufWindows(GoodGguf().U32("llama.attention.sliding_window", 0)), "");
+  EXPECT_EQ(GgufWindows(GoodGguf().U32("llama.attention.sliding_window", 64)), "");  // all positions see each other
+  EXPECT_EQ(GgufWindows(builder().U32(kPattern, 1)), "");                            // every layer is full
+  EXPECT_EQ(GgufWindows(builder().U32(kPattern, 2)), "32");
+  EXPECT_EQ(GgufWindows(builder().Add(kPattern, 9, flags({0}))), "");
+  EXPECT_EQ(GgufWindows(builder().Add(kPattern, 9, flags({1}))), "32");
+  EXPECT_NE(GgufWindows(builder().Add(kPattern, 9, flags({1, 1}))).find("2 entries for 1 layers"), std::string::npos);
+}
+
 TEST(ConfigTest, RefusesGgufFeaturesByName) {
   EXPECT_NE(GgufMessage(GoodGguf().U32("llama.expert_count", 8)).find("expert_count"), std::string::npos);
-  EXPECT_NE(GgufMessage(GoodGguf().U32("llama.attention.sliding_window", 32)).find("sliding_window"),
-            std::string::npos);
   EXPECT_NE(GgufMessage(GoodGguf().F32("llama.logit_scale", 2)).find("logit_scale"), std::string::npos);
   EXPECT_NE(GgufMessage(GoodGguf().String("llama.rope.scaling.type", "spiral")).find("spiral"), std::string::npos);
   EXPECT_NE(GgufMessage(GoodGguf()

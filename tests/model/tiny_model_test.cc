@@ -217,7 +217,7 @@ TEST_P(TinyModelTest, RowsDoNotDependOnBatchChunkOrBlocks) {
 INSTANTIATE_TEST_SUITE_P(Models, TinyModelTest,
                          ::testing::Values("tiny/llama_gqa", "tiny/llama_mha", "tiny/llama_mqa", "tiny/llama_bias",
                                            "tiny/llama_linear", "tiny/llama_yarn", "tiny/llama3_rope", "tiny/qwen2",
-                                           "gguf/tiny_llama_mix", "gguf/tiny_llama3_ropefreqs_f16",
+                                           "tiny/mistral", "gguf/tiny_llama_mix", "gguf/tiny_llama3_ropefreqs_f16",
                                            "gguf/tiny_qwen2_q5"),
                          [](const auto& test) {
                            std::string name = test.param;
