@@ -322,12 +322,13 @@ class Shadow {
       : options_(options), blocks_(options), random_(seed), memory_(options.num_blocks * options.block_size) {}
 
   void Step() {
-    switch (random_() % 6) {
+    switch (random_() % 7) {
       case 0:
         return Begin();
       case 1:
         return Fork();
       case 2:
+      case 3:
         return End();
       default:
         return Advance();
@@ -446,7 +447,7 @@ TEST(BlockManagerTest, RandomSequencesAlwaysReadTheirOwnPrefix) {
     options.enable_prefix_cache = seed % 5 != 0;
     if (seed % 2 == 1) options.chain_hash = &OneBitHash;
     Shadow shadow(options, seed);
-    for (int step = 0; step < 1200; ++step) {
+    for (int step = 0; step < 800; ++step) {
       shadow.Step();
       ASSERT_FALSE(HasFailure());
       shadow.Check();
