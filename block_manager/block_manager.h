@@ -93,7 +93,7 @@ class BlockManager {
   // If the block that is written next is held by others or can be found, the table gets its own and the copy that fills
   // it is appended to *copies. Copies must run in the order in which they were given, before the step writes anything:
   // then each source is still whole, even if it has been handed to someone else in between.
-  absl::Status Reserve(BlockTable& table, int32_t total_tokens, std::vector<BlockCopy>* copies);
+  absl::Status Reserve(BlockTable& table, int32_t total_tokens, std::vector<BlockCopy>* copies = nullptr);
 
   // The first `num_computed` tokens are stored: to be called once the step that stored them has completed. Makes the
   // full blocks among them findable. `tokens` are the sequence's, at least num_computed; keys.blocks grows to the full
