@@ -77,13 +77,14 @@ void Pool() {
 // Prompts of 2,048 tokens: published into a pool that holds three of them, so that old ones are evicted.
 void Publish() {
   BlockManager blocks({.num_blocks = 400, .block_size = kBlockSize});
+  std::vector<BlockCopy> copies;
   Numbers numbers;
   for (int i = 0; i < 24; ++i) {
     const EngineRequest request = MakeEngineRequest(numbers.Ids(2'048), {}, kBlockSize, {});
     PrefixKeys keys{request.root_hash, request.prompt_hashes};
     BlockTable table = blocks.NewTable();
     const auto publish = [&] {
-      QUIRE_CHECK(blocks.Reserve(table, 2'048).ok());
+      QUIRE_CHECK(blocks.Reserve(table, 2'048, &copies).ok());
       blocks.Publish(table, request.prompt_ids, 2'048, keys);
       table.Clear();
     };
@@ -101,7 +102,8 @@ void PrefixHit() {
   EngineRequest request = MakeEngineRequest(ids, {}, kBlockSize, {});
   PrefixKeys keys{request.root_hash, request.prompt_hashes};
   BlockTable table = blocks.NewTable();
-  QUIRE_CHECK(blocks.Reserve(table, 4'097).ok());
+  std::vector<BlockCopy> copies;
+  QUIRE_CHECK(blocks.Reserve(table, 4'097, &copies).ok());
   blocks.Publish(table, ids, 4'097, keys);
   table.Clear();
   for (int i = 0; i < 20; ++i) {
