@@ -24,13 +24,32 @@ absl::Status CheckRange(const char* field, absl::Span<const int32_t> values, int
   return absl::OkStatus();
 }
 
-// Every sequence has rows, they come one after another, and its table names a block for each position it sees.
-absl::Status CheckSequences(const ForwardBatch& batch, const BatchLimits& limits) {
+// Tables of one group: every id is a block, every slot is in one, and no table is shorter than its sequence.
+absl::Status CheckGroup(const ForwardBatch& batch, const GroupTables& group, const BatchLimits& limits) {
+  const size_t num_seqs = batch.context_lens.size();
+  if (group.block_table_stride < 0 || group.block_table_stride > limits.num_blocks) {
+    return Error("block_table_stride", 0, group.block_table_stride, 0, limits.num_blocks);
+  }
+  QUIRE_RETURN_IF_ERROR(CheckSize("slot_mapping", group.slot_mapping.size(), batch.token_ids.size()));
+  QUIRE_RETURN_IF_ERROR(
+      CheckSize("block_tables", group.block_tables.size(), num_seqs * static_cast<size_t>(group.block_table_stride)));
+  QUIRE_RETURN_IF_ERROR(
+      CheckRange("slot_mapping", group.slot_mapping, 0, int64_t{limits.num_blocks} * limits.block_size - 1));
+  QUIRE_RETURN_IF_ERROR(CheckRange("block_tables", group.block_tables, 0, limits.num_blocks - 1));
+  const int64_t max_context = group.block_table_stride * limits.block_size;
+  for (size_t s = 0; s < num_seqs; ++s) {
+    if (batch.context_lens[s] > max_context) {
+      return Error("context_lens", static_cast<int64_t>(s), batch.context_lens[s], 1, max_context);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Every sequence has rows, and they come one after another.
+absl::Status CheckSequences(const ForwardBatch& batch) {
   const auto num_tokens = static_cast<int64_t>(batch.token_ids.size());
   const size_t num_seqs = batch.context_lens.size();
   QUIRE_RETURN_IF_ERROR(CheckSize("cu_q_lens", batch.cu_q_lens.size(), num_seqs + 1));
-  QUIRE_RETURN_IF_ERROR(
-      CheckSize("block_tables", batch.block_tables.size(), num_seqs * static_cast<size_t>(batch.block_table_stride)));
   if (batch.cu_q_lens[0] != 0 || batch.cu_q_lens[num_seqs] != num_tokens) {
     return absl::InvalidArgumentError(absl::StrFormat("batch: cu_q_lens runs from %d to %d, expected is 0 to %d",
                                                       batch.cu_q_lens[0], batch.cu_q_lens[num_seqs], num_tokens));
@@ -40,10 +59,7 @@ absl::Status CheckSequences(const ForwardBatch& batch, const BatchLimits& limits
     const int64_t rows = int64_t{batch.cu_q_lens[s + 1]} - batch.cu_q_lens[s];
     if (rows < 1 || rows > num_tokens)
       return Error("cu_q_lens", index + 1, batch.cu_q_lens[s + 1], batch.cu_q_lens[s] + int64_t{1}, num_tokens);
-    const int64_t max_context = batch.block_table_stride * limits.block_size;
-    if (batch.context_lens[s] < rows || batch.context_lens[s] > max_context) {
-      return Error("context_lens", index, batch.context_lens[s], rows, max_context);
-    }
+    if (batch.context_lens[s] < rows) return Error("context_lens", index, batch.context_lens[s], rows, INT32_MAX);
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t row = batch.cu_q_lens[s] + i, position = batch.context_lens[s] - rows + i;
       if (batch.positions[row] != position) return Error("positions", row, batch.positions[row], position, position);
@@ -64,16 +80,11 @@ absl::Status CheckBatch(const ForwardBatch& batch, const BatchLimits& limits) {
     return absl::InvalidArgumentError(
         absl::StrFormat("batch: %d sequences, max_num_seqs is %d", num_seqs, limits.max_seqs));
   }
-  if (batch.block_table_stride < 0 || batch.block_table_stride > limits.num_blocks) {
-    return Error("block_table_stride", 0, batch.block_table_stride, 0, limits.num_blocks);
-  }
+  QUIRE_RETURN_IF_ERROR(CheckSize("more_groups", batch.more_groups.size(), limits.num_groups - 1));
   QUIRE_RETURN_IF_ERROR(CheckSize("positions", batch.positions.size(), num_tokens));
-  QUIRE_RETURN_IF_ERROR(CheckSize("slot_mapping", batch.slot_mapping.size(), num_tokens));
   QUIRE_RETURN_IF_ERROR(CheckRange("token_ids", batch.token_ids, 0, limits.vocab_size - 1));
-  QUIRE_RETURN_IF_ERROR(
-      CheckRange("slot_mapping", batch.slot_mapping, 0, int64_t{limits.num_blocks} * limits.block_size - 1));
-  QUIRE_RETURN_IF_ERROR(CheckRange("block_tables", batch.block_tables, 0, limits.num_blocks - 1));
-  QUIRE_RETURN_IF_ERROR(CheckSequences(batch, limits));
+  for (int32_t g = 0; g < limits.num_groups; ++g) QUIRE_RETURN_IF_ERROR(CheckGroup(batch, batch.group(g), limits));
+  QUIRE_RETURN_IF_ERROR(CheckSequences(batch));
   for (size_t i = 0; i < batch.block_copies.size(); ++i) {
     const BlockCopyIds copy = batch.block_copies[i];
     QUIRE_RETURN_IF_ERROR(CheckRange("block_copies", {&copy.src, 1}, 0, limits.num_blocks - 1));

@@ -8,12 +8,12 @@
 
 namespace quire {
 
-int64_t KvBytesPerBlock(const ModelConfig& config, int32_t block_size, DType dtype) {
-  return int64_t{2} * block_size * config.num_kv_heads * config.head_dim * SizeOf(dtype) * config.num_layers;
+int64_t KvBytesPerBlock(const ModelConfig& config, const LayerGroups& groups, int32_t block_size, DType dtype) {
+  return int64_t{2} * block_size * config.num_kv_heads * config.head_dim * SizeOf(dtype) * groups.layers_per_block;
 }
 
-absl::StatusOr<KvCache> KvCache::Create(Backend& backend, const ModelConfig& config, int32_t num_blocks,
-                                        int32_t block_size, DType dtype) {
+absl::StatusOr<KvCache> KvCache::Create(Backend& backend, const ModelConfig& config, const LayerGroups& groups,
+                                        int32_t num_blocks, int32_t block_size, DType dtype) {
   if (block_size != 1 && block_size != 8 && block_size != 16 && block_size != 32 && block_size != 64) {
     return absl::InvalidArgumentError(absl::StrFormat("block_size is %d, allowed are 1, 8, 16, 32 and 64", block_size));
   }
@@ -27,7 +27,12 @@ absl::StatusOr<KvCache> KvCache::Create(Backend& backend, const ModelConfig& con
         absl::StrFormat("%s cannot keep a KV cache of %s", backend.Describe(), Name(dtype)));
   }
   KvCache cache;
-  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+  cache.num_groups_ = groups.size();
+  cache.place_.resize(config.num_layers);
+  for (const LayerGroup& group : groups.groups) {
+    for (size_t i = 0; i < group.layers.size(); ++i) cache.place_[group.layers[i]] = static_cast<int32_t>(i);
+  }
+  for (int32_t place = 0; place < groups.layers_per_block; ++place) {
     PagedKvView view;
     view.dtype = dtype;
     view.num_blocks = num_blocks;
@@ -37,13 +42,9 @@ absl::StatusOr<KvCache> KvCache::Create(Backend& backend, const ModelConfig& con
     QUIRE_ASSIGN_OR_RETURN(Buffer buffer, backend.Allocate(view.bytes_per_block() * num_blocks));
     view.data = buffer.data();
     cache.buffers_.push_back(std::move(buffer));
-    cache.views_.push_back(view);
+    cache.arrays_.push_back(view);
   }
   return cache;
-}
-
-int64_t KvCache::bytes_per_token() const {
-  return views_[0].bytes_per_block() / block_size() * static_cast<int64_t>(views_.size());
 }
 
 }  // namespace quire

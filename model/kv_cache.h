@@ -7,30 +7,41 @@
 #include "kernels/backend.h"
 #include "kernels/ops.h"
 #include "model/config.h"
+#include "model/layer_groups.h"
 
 namespace quire {
 
-// Bytes of K and V of `block_size` tokens on all layers.
-int64_t KvBytesPerBlock(const ModelConfig& config, int32_t block_size, DType dtype);
+// Bytes of a block: K and V of `block_size` tokens on the layers of one group, padding included.
+int64_t KvBytesPerBlock(const ModelConfig& config, const LayerGroups& groups, int32_t block_size, DType dtype);
 
-// The KV blocks of all layers, the null block included. Owns the memory; blocks are numbers to everyone else. The
-// backend must outlive it.
+// One pool of KV blocks for all layer groups, the null block included. Owns the memory; blocks are numbers to everyone
+// else. The backend must outlive it.
+//
+// The memory is one array of blocks for each place of a layer within its group: the k-th layers of all groups share the
+// k-th array, where each uses the blocks that its group holds.
 class KvCache {
  public:
   // kInvalidArgument for a block size or count out of range, kResourceExhausted.
-  static absl::StatusOr<KvCache> Create(Backend& backend, const ModelConfig& config, int32_t num_blocks,
-                                        int32_t block_size, DType dtype);
+  static absl::StatusOr<KvCache> Create(Backend& backend, const ModelConfig& config, const LayerGroups& groups,
+                                        int32_t num_blocks, int32_t block_size, DType dtype);
 
-  const PagedKvView& layer(int32_t index) const { return views_[index]; }
-  int32_t num_blocks() const { return static_cast<int32_t>(views_[0].num_blocks); }
-  int32_t block_size() const { return views_[0].block_size; }
-  int64_t bytes_per_token() const;
+  const PagedKvView& layer(int32_t index) const { return arrays_[place_[index]]; }
+  // What a copy of blocks must be done on.
+  const std::vector<PagedKvView>& arrays() const { return arrays_; }
+  int32_t num_blocks() const { return static_cast<int32_t>(arrays_[0].num_blocks); }
+  int32_t block_size() const { return arrays_[0].block_size; }
+  // On all layers, as long as nothing slides out.
+  int64_t bytes_per_token() const {
+    return arrays_[0].bytes_per_block() / block_size() * static_cast<int64_t>(arrays_.size()) * num_groups_;
+  }
 
  private:
   KvCache() = default;
 
-  std::vector<Buffer> buffers_;  // one a layer
-  std::vector<PagedKvView> views_;
+  std::vector<Buffer> buffers_;  // of arrays_
+  std::vector<PagedKvView> arrays_;
+  std::vector<int32_t> place_;  // of each layer within its group
+  int32_t num_groups_ = 0;
 };
 
 }  // namespace quire

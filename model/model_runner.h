@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "model/forward_batch.h"
@@ -26,8 +27,12 @@ class ModelRunner {
   // KV blocks, the null block included, and tokens in each.
   virtual int32_t num_kv_blocks() const = 0;
   virtual int32_t block_size() const = 0;
+  // Layer groups, each with tables of its own in a ForwardBatch, by the keys that a query sees in them; 0: all. The
+  // blocks of the pool serve any of them.
+  virtual std::vector<int32_t> group_windows() const { return {0}; }
   // Bytes of packed weights that a decode step of one token reads; 0 for sim.
   virtual int64_t weight_bytes_per_step() const = 0;
+  // On all layers, as long as nothing slides out of a window.
   virtual int64_t kv_bytes_per_token() const = 0;
   // "cpu avx512 2 threads"
   virtual std::string Describe() const = 0;

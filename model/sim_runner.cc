@@ -66,7 +66,9 @@ class SimRunner : public ModelRunner {
       std::copy_n(&fingerprints_[int64_t{copy.src} * options_.block_size], options_.block_size,
                   &fingerprints_[int64_t{copy.dst} * options_.block_size]);
     }
-    for (size_t s = 0; s < batch.context_lens.size(); ++s) StoreSequence(s);
+    for (int32_t g = 0; g < batch.num_groups(); ++g) {
+      for (size_t s = 0; s < batch.context_lens.size(); ++s) StoreSequence(batch.group(g), window(g), s);
+    }
     return absl::OkStatus();
   }
 
@@ -87,6 +89,7 @@ class SimRunner : public ModelRunner {
   int32_t vocab_size() const override { return options_.config.vocab_size; }
   int32_t num_kv_blocks() const override { return options_.num_kv_blocks; }
   int32_t block_size() const override { return options_.block_size; }
+  std::vector<int32_t> group_windows() const override { return options_.group_windows; }
   int64_t weight_bytes_per_step() const override { return 0; }
   int64_t kv_bytes_per_token() const override {
     const ModelConfig& config = options_.config;
@@ -97,10 +100,15 @@ class SimRunner : public ModelRunner {
  private:
   absl::Status CheckBatch(const ForwardBatch& batch) const {
     const size_t num_tokens = batch.token_ids.size(), num_sequences = batch.context_lens.size();
-    if (batch.positions.size() != num_tokens || batch.slot_mapping.size() != num_tokens ||
-        batch.cu_q_lens.size() != num_sequences + 1 || batch.cu_q_lens.front() != 0 ||
-        batch.cu_q_lens.back() != static_cast<int32_t>(num_tokens) ||
-        batch.block_tables.size() < num_sequences * batch.block_table_stride) {
+    bool agree = batch.positions.size() == num_tokens && batch.cu_q_lens.size() == num_sequences + 1 &&
+                 batch.cu_q_lens.front() == 0 && batch.cu_q_lens.back() == static_cast<int32_t>(num_tokens) &&
+                 batch.num_groups() == static_cast<int32_t>(options_.group_windows.size());
+    for (int32_t g = 0; agree && g < batch.num_groups(); ++g) {
+      const GroupTables group = batch.group(g);
+      agree = group.slot_mapping.size() == num_tokens &&
+              group.block_tables.size() >= num_sequences * group.block_table_stride;
+    }
+    if (!agree) {
       return absl::InvalidArgumentError(absl::StrCat("batch of ", num_tokens, " tokens and ", num_sequences,
                                                      " sequences: its arrays disagree in size"));
     }
@@ -110,31 +118,35 @@ class SimRunner : public ModelRunner {
             absl::StrCat("block copy ", copy.src, " -> ", copy.dst, " outside 1 .. ", options_.num_kv_blocks - 1));
       }
     }
-    for (size_t s = 0; s < num_sequences; ++s) QUIRE_RETURN_IF_ERROR(CheckSequence(batch, s));
+    for (int32_t g = 0; g < batch.num_groups(); ++g) {
+      for (size_t s = 0; s < num_sequences; ++s) {
+        QUIRE_RETURN_IF_ERROR(CheckSequence(batch, batch.group(g), window(g), s));
+      }
+    }
     for (const SampleRow& row : batch.samples) QUIRE_RETURN_IF_ERROR(CheckRow(row.logits_row, num_tokens));
     for (const ScoreRow& row : batch.scores) QUIRE_RETURN_IF_ERROR(CheckRow(row.logits_row, num_tokens));
     return absl::OkStatus();
   }
 
-  absl::Status CheckSequence(const ForwardBatch& batch, size_t s) const {
+  absl::Status CheckSequence(const ForwardBatch& batch, const GroupTables& group, int32_t window, size_t s) const {
     const int32_t begin = batch.cu_q_lens[s], end = batch.cu_q_lens[s + 1], context = batch.context_lens[s];
     const int64_t blocks = (int64_t{context} + options_.block_size - 1) / options_.block_size;
-    if (begin >= end || context < end - begin || blocks > batch.block_table_stride) {
+    if (begin >= end || context < end - begin || blocks > group.block_table_stride) {
       return absl::InvalidArgumentError(absl::StrCat("sequence ", s, ": rows ", begin, " .. ", end, ", context ",
-                                                     context, ", block table of ", batch.block_table_stride));
+                                                     context, ", block table of ", group.block_table_stride));
     }
-    for (int64_t i = 0; i < blocks; ++i) {
-      const int32_t block = batch.block_tables[s * batch.block_table_stride + i];
+    for (int64_t i = FirstSeen(context - (end - begin), window) / options_.block_size; i < blocks; ++i) {
+      const int32_t block = group.block_tables[s * group.block_table_stride + i];
       if (!IsBlock(block)) {
         return absl::InvalidArgumentError(absl::StrCat("sequence ", s, ": block ", i, " of its table is ", block));
       }
     }
     for (int32_t row = begin; row < end; ++row) {
       const int32_t position = context - (end - row);
-      if (batch.positions[row] != position || batch.slot_mapping[row] != Slot(batch, s, position)) {
+      if (batch.positions[row] != position || group.slot_mapping[row] != Slot(group, s, position)) {
         return absl::InvalidArgumentError(
             absl::StrCat("row ", row, " of sequence ", s, ": position ", batch.positions[row], " in slot ",
-                         batch.slot_mapping[row], ", want position ", position, " in slot ", Slot(batch, s, position)));
+                         group.slot_mapping[row], ", want position ", position, " in slot ", Slot(group, s, position)));
       }
     }
     return absl::OkStatus();
@@ -147,27 +159,41 @@ class SimRunner : public ModelRunner {
 
   bool IsBlock(int32_t block) const { return block > 0 && block < options_.num_kv_blocks; }
 
-  int32_t Slot(const ForwardBatch& batch, size_t s, int32_t position) const {
-    const int32_t block = batch.block_tables[s * batch.block_table_stride + position / options_.block_size];
+  int32_t window(int32_t group) const { return options_.group_windows[group]; }
+
+  // The first position that a row at `position` sees.
+  static int32_t FirstSeen(int32_t position, int32_t window) {
+    return window > 0 ? std::max(0, position - window + 1) : 0;
+  }
+
+  int32_t Slot(const GroupTables& group, size_t s, int32_t position) const {
+    const int32_t block = group.block_tables[s * group.block_table_stride + position / options_.block_size];
     return block * options_.block_size + position % options_.block_size;
   }
 
-  void StoreSequence(size_t s) {
+  void StoreSequence(const GroupTables& group, int32_t window, size_t s) {
     for (int32_t row = batch_->cu_q_lens[s]; row < batch_->cu_q_lens[s + 1]; ++row) {
       const int32_t position = batch_->positions[row];
-      const uint64_t before = position == 0 ? kRoot : fingerprints_[Slot(*batch_, s, position - 1)];
-      fingerprints_[batch_->slot_mapping[row]] = Mix(before, Mix(batch_->token_ids[row], position));
+      const bool is_first = FirstSeen(position, window) == position;
+      const uint64_t before = is_first ? kRoot : fingerprints_[Slot(group, s, position - 1)];
+      fingerprints_[group.slot_mapping[row]] = Mix(before, Mix(batch_->token_ids[row], position));
     }
   }
 
-  // Of everything the row sees through its block table.
+  // Of everything the row sees through its block tables.
   uint64_t Digest(int32_t row) const {
     const auto after = std::upper_bound(batch_->cu_q_lens.begin(), batch_->cu_q_lens.end(), row);
     const size_t s = after - batch_->cu_q_lens.begin() - 1;
     const int32_t last = batch_->positions[row];
-    uint64_t digest = fingerprints_[Slot(*batch_, s, last)];
-    for (int32_t position = kDigestStride - 1; position < last; position += kDigestStride) {
-      digest = Mix(digest, fingerprints_[Slot(*batch_, s, position)]);
+    uint64_t digest = 0;
+    for (int32_t g = 0; g < batch_->num_groups(); ++g) {
+      const GroupTables group = batch_->group(g);
+      const uint64_t own = fingerprints_[Slot(group, s, last)];
+      digest = g == 0 ? own : Mix(digest, own);
+      const int32_t first = FirstSeen(last, window(g)) / kDigestStride * kDigestStride;
+      for (int32_t position = first + kDigestStride - 1; position < last; position += kDigestStride) {
+        digest = Mix(digest, fingerprints_[Slot(group, s, position)]);
+      }
     }
     return digest;
   }
@@ -241,6 +267,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> CreateSimRunner(const SimRunnerOpti
                                                    options.block_size,
                                                    ": want at least 2 blocks, at most 2^31 - 1 slots"));
   }
+  if (options.group_windows.empty()) return absl::InvalidArgumentError("group_windows is empty, want at least one");
   if (!(options.time_scale >= 0) || !std::isfinite(options.time_scale)) {
     return absl::InvalidArgumentError(absl::StrCat("time_scale ", options.time_scale, ", want 0 or more"));
   }

@@ -9,7 +9,8 @@
 namespace quire {
 
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(Backend& backend, const ModelConfig& config,
-                                                               WeightSource& weights, int32_t max_tokens) {
+                                                               const LayerGroups& groups, WeightSource& weights,
+                                                               int32_t max_tokens) {
   std::unique_ptr<Transformer> model(new Transformer(backend, config));
   const auto pack = [&](Part part) -> absl::StatusOr<std::unique_ptr<PackedWeight>> {
     QUIRE_ASSIGN_OR_RETURN(const WeightView view, weights.Matrix(part, 0));
@@ -23,6 +24,11 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(Backend& backend,
   }
   for (int32_t i = 0; i < config.num_layers; ++i) {
     QUIRE_ASSIGN_OR_RETURN(model->layers_.emplace_back(), LlamaLayer::Load(backend, config, weights, i));
+  }
+  model->group_of_.resize(config.num_layers);
+  for (int32_t g = 0; g < groups.size(); ++g) {
+    for (const int32_t layer : groups.groups[g].layers) model->group_of_[layer] = g;
+    model->plans_.push_back(backend.ops().CreateAttentionPlan());
   }
   QUIRE_ASSIGN_OR_RETURN(const std::vector<float> final_norm, weights.Vector(Part::kFinalNorm, 0));
   QUIRE_ASSIGN_OR_RETURN(model->final_norm_, UploadVector(backend, final_norm));
@@ -62,7 +68,6 @@ absl::Status Transformer::AllocateScratch(int32_t max_tokens) {
   head_rows_.reserve(head_rows);
   head_samples_.reserve(head_rows);
   head_scores_.reserve(head_rows);
-  plan_ = backend_.ops().CreateAttentionPlan();
   return absl::OkStatus();
 }
 
@@ -74,8 +79,6 @@ LayerStep Transformer::StepOf(const ForwardBatch& batch) {
     *view = view->slice_rows(0, rows);
   }
   step.ops = &backend_.ops();
-  step.slot_mapping = batch.slot_mapping;
-  step.plan = plan_.get();
   return step;
 }
 
@@ -83,10 +86,15 @@ absl::Status Transformer::RunLayers(const ForwardBatch& batch, const LayerStep& 
   Ops& ops = backend_.ops();
   QUIRE_RETURN_IF_ERROR(ops.EmbeddingLookup({batch.token_ids, embedding_.get(), step.residual}));
   QUIRE_RETURN_IF_ERROR(ops.RopeTable({batch.positions, inv_freq_, rope_attention_factor_, step.cos_sin}));
-  QUIRE_RETURN_IF_ERROR(
-      ops.PlanAttention({batch.cu_q_lens, batch.context_lens, batch.block_tables, batch.block_table_stride}, *plan_));
+  for (int32_t g = 0; g < batch.num_groups(); ++g) {
+    const GroupTables group = batch.group(g);
+    QUIRE_RETURN_IF_ERROR(ops.PlanAttention(
+        {batch.cu_q_lens, batch.context_lens, group.block_tables, group.block_table_stride}, *plans_[g]));
+  }
   LayerStep layer_step = step;
   for (size_t i = 0; i < layers_.size(); ++i) {
+    layer_step.slot_mapping = batch.group(group_of_[i]).slot_mapping;
+    layer_step.plan = plans_[group_of_[i]].get();
     QUIRE_RETURN_IF_ERROR(layers_[i]->Forward(layer_step, kv.layer(static_cast<int32_t>(i))));
     layer_step.delta = layer_step.delta_out;
   }
@@ -140,8 +148,8 @@ absl::Status Transformer::Forward(const ForwardBatch& batch, const KvCache& kv, 
   result->scores.resize(batch.scores.size());
   result->logprobs.clear();
   if (!batch.block_copies.empty()) {
-    for (int32_t i = 0; i < config_.num_layers; ++i) {
-      QUIRE_RETURN_IF_ERROR(backend_.ops().CopyBlocks({batch.block_copies, kv.layer(i)}));
+    for (const PagedKvView& array : kv.arrays()) {
+      QUIRE_RETURN_IF_ERROR(backend_.ops().CopyBlocks({batch.block_copies, array}));
     }
   }
   if (batch.token_ids.empty()) return absl::OkStatus();

@@ -10,6 +10,7 @@
 #include "model/config.h"
 #include "model/forward_batch.h"
 #include "model/kv_cache.h"
+#include "model/layer_groups.h"
 #include "model/llama.h"
 #include "model/step_result.h"
 #include "model/weight_source.h"
@@ -27,7 +28,8 @@ class Transformer {
 
   // Errors of `weights` and of the backend.
   static absl::StatusOr<std::unique_ptr<Transformer>> Load(Backend& backend, const ModelConfig& config,
-                                                           WeightSource& weights, int32_t max_tokens);
+                                                           const LayerGroups& groups, WeightSource& weights,
+                                                           int32_t max_tokens);
 
   // Runs a batch that CheckBatch accepted; fills everything of *result but times.
   absl::Status Forward(const ForwardBatch& batch, const KvCache& kv, StepResult* result);
@@ -51,7 +53,8 @@ class Transformer {
   std::unique_ptr<PackedWeight> embedding_;
   std::unique_ptr<PackedWeight> own_head_;  // null: the embedding is the head
   std::vector<std::unique_ptr<LlamaLayer>> layers_;
-  Buffer final_norm_;  // f32 [H]
+  std::vector<int32_t> group_of_;  // layer group of each layer
+  Buffer final_norm_;              // f32 [H]
 
   std::vector<float> inv_freq_;  // [D_rot / 2]
   float rope_attention_factor_ = 1;
@@ -61,7 +64,7 @@ class Transformer {
   LayerStep scratch_;
   TensorView head_residual_, head_delta_, head_normed_;  // [kHeadRows, H]
   TensorView logits_;                                    // [kHeadRows, V]
-  std::unique_ptr<AttentionPlan> plan_;
+  std::vector<std::unique_ptr<AttentionPlan>> plans_;    // one a layer group
   std::vector<int32_t> head_rows_;
   std::vector<SampleRow> head_samples_;
   std::vector<ScoreRow> head_scores_;

@@ -39,6 +39,11 @@ class TransformerRunner : public ModelRunner {
   int32_t vocab_size() const override { return config_.vocab_size; }
   int32_t num_kv_blocks() const override { return kv_->num_blocks(); }
   int32_t block_size() const override { return kv_->block_size(); }
+  std::vector<int32_t> group_windows() const override {
+    std::vector<int32_t> windows;
+    for (const LayerGroup& group : groups_.groups) windows.push_back(group.window);
+    return windows;
+  }
   int64_t weight_bytes_per_step() const override { return model_->weight_bytes_per_step(); }
   int64_t kv_bytes_per_token() const override { return kv_->bytes_per_token(); }
   std::string Describe() const override { return backend_->Describe(); }
@@ -49,6 +54,7 @@ class TransformerRunner : public ModelRunner {
   absl::Status WarmUp();
 
   ModelConfig config_;
+  LayerGroups groups_;
   std::unique_ptr<Backend> backend_;  // outlives what it allocated and packed
   std::unique_ptr<Transformer> model_;
   std::optional<KvCache> kv_;
@@ -67,7 +73,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> TransformerRunner::Create(Transform
   QUIRE_RETURN_IF_ERROR(CheckOption("max_num_batched_tokens", options.max_num_batched_tokens, 1, 1 << 20));
   QUIRE_RETURN_IF_ERROR(CheckOption("max_num_seqs", options.max_num_seqs, 1, 65536));
   const std::string path = options.model_path;
-  const bool random = options.random_weights;
+  const bool random = options.random_weights, group_layers = options.group_layers;
   const uint64_t seed = options.seed;
   const int32_t num_blocks = options.num_kv_blocks, block_size = options.block_size;
   const int32_t max_tokens = options.max_num_batched_tokens, max_seqs = options.max_num_seqs;
@@ -76,15 +82,18 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> TransformerRunner::Create(Transform
   std::unique_ptr<TransformerRunner> runner(new TransformerRunner(std::move(options)));
   Backend& backend = *runner->backend_;
   QUIRE_ASSIGN_OR_RETURN(runner->config_, LoadModelConfig(path));
+  const ModelConfig& config = runner->config_;
+  runner->groups_ = group_layers ? GroupLayers(config) : OneGroup(config);
+  const LayerGroups& groups = runner->groups_;
   std::unique_ptr<WeightSource> weights;
   if (random) {
-    weights = CreateRandomWeightSource(runner->config_, seed);
+    weights = CreateRandomWeightSource(config, seed);
   } else {
-    QUIRE_ASSIGN_OR_RETURN(weights, OpenWeightSource(path, runner->config_));
+    QUIRE_ASSIGN_OR_RETURN(weights, OpenWeightSource(path, config));
   }
-  QUIRE_ASSIGN_OR_RETURN(runner->model_, Transformer::Load(backend, runner->config_, *weights, max_tokens));
-  QUIRE_ASSIGN_OR_RETURN(runner->kv_, KvCache::Create(backend, runner->config_, num_blocks, block_size, kv_dtype));
-  runner->limits_ = {max_tokens, max_seqs, runner->config_.vocab_size, num_blocks, block_size};
+  QUIRE_ASSIGN_OR_RETURN(runner->model_, Transformer::Load(backend, config, groups, *weights, max_tokens));
+  QUIRE_ASSIGN_OR_RETURN(runner->kv_, KvCache::Create(backend, config, groups, num_blocks, block_size, kv_dtype));
+  runner->limits_ = {max_tokens, max_seqs, config.vocab_size, num_blocks, block_size, groups.size()};
   QUIRE_RETURN_IF_ERROR(runner->WarmUp());
   return std::unique_ptr<ModelRunner>(std::move(runner));
 }
@@ -95,6 +104,7 @@ absl::Status TransformerRunner::WarmUp() {
   std::vector<int32_t> ids(positions, 0), steps(positions);
   std::iota(steps.begin(), steps.end(), 0);  // position and slot at once
   const std::vector<int32_t> table = {0};
+  std::vector<GroupTables> more_groups(groups_.size() - 1);
   const SampleRow greedy, drawn{.temperature = 1, .top_p = 0.5f};
   StepResult result;
   for (int32_t begin : {0, positions - 1}) {
@@ -109,6 +119,8 @@ absl::Status TransformerRunner::WarmUp() {
     batch.context_lens = context_lens;
     batch.block_tables = table;
     batch.block_table_stride = 1;
+    std::fill(more_groups.begin(), more_groups.end(), batch.group(0));
+    batch.more_groups = more_groups;
     batch.samples = samples;
     QUIRE_RETURN_IF_ERROR(Submit(batch));
     QUIRE_RETURN_IF_ERROR(Wait(&result));

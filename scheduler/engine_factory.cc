@@ -28,7 +28,8 @@ constexpr int64_t kAnyMemory = std::numeric_limits<int64_t>::max();
 
 absl::StatusOr<EngineSizes> Size(const EngineOptions& options, const ModelConfig& config, DType kv_dtype,
                                  int64_t memory_bytes) {
-  return SizeEngine(options, config, KvBytesPerBlock(config, /*block_size=*/1, kv_dtype), memory_bytes);
+  return SizeEngine(options, config, KvBytesPerBlock(config, OneGroup(config), /*block_size=*/1, kv_dtype),
+                    memory_bytes);
 }
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> MakeSimRunner(const EngineOptions& options, const ModelConfig& config) {

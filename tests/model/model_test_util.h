@@ -41,6 +41,8 @@ struct RunnerShape {
   int32_t block_size = 16;
   int32_t num_kv_tokens = 4096;
   int32_t max_num_batched_tokens = 1024;
+  bool group_layers = false;
+  bool random_weights = false;
 };
 
 inline absl::StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(const std::string& path, const BackendOptions& backend,
@@ -53,6 +55,8 @@ inline absl::StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(const std::string
   options.block_size = shape.block_size;
   options.num_kv_blocks = shape.num_kv_tokens / shape.block_size + 1;
   options.max_num_batched_tokens = shape.max_num_batched_tokens;
+  options.group_layers = shape.group_layers;
+  options.random_weights = shape.random_weights;
   return CreateTransformerRunner(std::move(options));
 }
 

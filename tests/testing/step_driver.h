@@ -6,7 +6,9 @@
 #include "absl/status/statusor.h"
 #include "model/model_runner.h"
 
-// Drives a ModelRunner without a scheduler: sequences of known ids, computed in whatever pieces a test wants.
+// Drives a ModelRunner without a scheduler: sequences of known ids, computed in whatever pieces a test wants. Every
+// layer group has tables of its own; blocks that have slid out of a group's window are given back after each step, to
+// be overwritten by whoever comes next, and their entries are 0.
 namespace quire::testing {
 
 // A piece of one sequence in a step: its next `num_tokens` ids.
@@ -41,6 +43,9 @@ class StepDriver {
   // Gives the blocks back; the number may not be used again.
   void Free(int sequence);
   int32_t num_computed(int sequence) const { return sequences_[sequence].num_computed; }
+  // Blocks that the sequence holds in a layer group.
+  int32_t num_held(int sequence, int group) const;
+  size_t num_free() const { return free_blocks_.size(); }
 
   // One step of all parts (of distinct sequences), each computed at most up to its known ids; outputs in their order.
   // Ends the test program if blocks run out or a part asks for more than is known.
@@ -49,12 +54,15 @@ class StepDriver {
  private:
   struct Sequence {
     std::vector<int32_t> ids = {};
-    std::vector<int32_t> blocks = {};
+    std::vector<std::vector<int32_t>> tables;  // by group
     int32_t num_computed = 0;
   };
   void Reserve(Sequence& sequence, int32_t num_tokens);
+  void SlideOut(Sequence& sequence);
+  void GiveBack(int32_t& block);
 
   ModelRunner& runner_;
+  std::vector<int32_t> windows_;  // of the layer groups
   std::vector<int32_t> free_blocks_;
   std::vector<Sequence> sequences_;
   StepResult result_;
