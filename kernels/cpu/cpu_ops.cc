@@ -31,8 +31,18 @@ absl::Status CpuOps::EmbeddingLookup(const EmbeddingLookupParams& params) {
 absl::Status CpuOps::Linear(const LinearParams& params) {
   OpTimer timer(&times_.linear);
   QUIRE_RETURN_IF_ERROR(CheckLinear(params));
-  return CpuLinear(gemm_, pool_, static_cast<const CpuPackedWeight&>(*params.weight), params.x.f32(), params.bias,
-                   params.out.f32(), gemm_scratch_);
+  const auto& weight = static_cast<const CpuPackedWeight&>(*params.weight);
+  LearnNext(weight);
+  return CpuLinear(gemm_, pool_, weight, next_[&weight].shares, params.x.f32(), params.bias, params.out.f32(),
+                   gemm_scratch_);
+}
+
+void CpuOps::LearnNext(const CpuPackedWeight& weight) {
+  NextWeight& next = next_[last_weight_];
+  last_weight_ = &weight;
+  if (next.weight == &weight) return;
+  next.weight = &weight;
+  FillShareStarts(weight, pool_, &next.shares);
 }
 
 absl::Status CpuOps::AddRmsNorm(const AddRmsNormParams& params) {

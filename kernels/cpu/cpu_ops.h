@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -47,10 +49,21 @@ class CpuOps : public HostOps {
   AttentionTask MakeTask(const PagedAttentionParams& params, const CpuAttentionPlan& plan, const AttentionItem& item,
                          int thread) const;
 
+  // Notes that `weight` comes after the one used before it.
+  void LearnNext(const CpuPackedWeight& weight);
+
   const GemmKernels& gemm_;
   const VectorKernels& vector_;
   WeightArena weight_arena_;
   GemmScratch gemm_scratch_;
+  // What came after each weight the last time, which is what a model does the next time, too. The pointers are compared
+  // only: weights may go.
+  struct NextWeight {
+    const CpuPackedWeight* weight = nullptr;
+    std::vector<const std::byte*> shares;
+  };
+  std::unordered_map<const CpuPackedWeight*, NextWeight> next_;
+  const CpuPackedWeight* last_weight_ = nullptr;
   std::vector<Buffer> attention_scratch_;  // one a thread
   Buffer partials_;
   std::vector<AttentionItem> attend_items_;

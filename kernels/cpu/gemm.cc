@@ -13,6 +13,13 @@ namespace {
 // Weights that stay in the second-level cache while the panels of rows pass over them.
 constexpr int64_t kCachedWeightBytes = 256 << 10;
 constexpr int64_t kPiecesPerThread = 8;
+// Of one panel, which reads weights faster than memory gives them: small, so that threads end together.
+constexpr int64_t kStreamedPieceBytes = 16 << 10;
+// While it computes, the window of a core covers less of the way to memory than in a plain read, and the hardware's
+// prefetcher stops at 4 KiB: fetch three pages ahead.
+constexpr int64_t kAheadBytes = 12 << 10;
+// What an idle thread fetches of the next layer: a part of the second-level cache that its share may fill.
+constexpr int64_t kIdleFetchBytes = 128 << 10;
 // Below this many inputs the calling thread quantises alone: waking the others costs more.
 constexpr int64_t kMinSharedInputs = 1 << 14;
 
@@ -48,12 +55,13 @@ struct Layer {
   }
 };
 
-// Tiles [begin, end) of one part for all rows.
-void RunTiles(const Layer& layer, const CpuPackedWeight::Part& part, int64_t begin, int64_t end) {
+// Tiles [begin, end) of one part for all rows; the first panel fetches as many bytes from `fetch` on unless it is null.
+void RunTiles(const Layer& layer, const CpuPackedWeight::Part& part, int64_t begin, int64_t end,
+              const std::byte* fetch) {
   if (part.tiles.blocks > 0) {
     for (int64_t p = 0; p < layer.panels.count(); ++p) {
       layer.kernels.integer_gemm(part.tiles, begin, end, layer.panel_data + p * layer.panel_bytes,
-                                 /*fetch_ahead=*/p == 0, layer.Output(part, layer.panels, p));
+                                 p == 0 ? fetch : nullptr, layer.Output(part, layer.panels, p));
     }
     return;
   }
@@ -64,11 +72,31 @@ void RunTiles(const Layer& layer, const CpuPackedWeight::Part& part, int64_t beg
   }
 }
 
-// Tiles [begin, end) of the parts taken one after the other.
-void RunTilesOfParts(const Layer& layer, int64_t begin, int64_t end) {
+// Where tile `tile` of the parts taken one after the other begins; where the last one ends for the tile behind it.
+const std::byte* TileAddress(const CpuPackedWeight& weight, int64_t tile) {
+  const std::byte* address = nullptr;
+  for (const CpuPackedWeight::Part& part : weight.parts()) {
+    address = part.tiles.data + std::min(tile, part.num_tiles()) * part.tiles.tile_bytes;
+    if (tile < part.num_tiles()) break;
+    tile -= part.num_tiles();
+  }
+  return address;
+}
+
+// One piece of the parts taken one after the other. What is fetched meanwhile lies kAheadBytes further on in the
+// share, and behind the share's end in that of the next layer.
+void RunPiece(const Layer& layer, const ThreadPool::Piece& piece, const std::byte* next_share) {
+  const std::byte* fetch = TileAddress(layer.weight, piece.begin) + kAheadBytes;
+  const std::byte* share_end = TileAddress(layer.weight, piece.share_end);
+  if (fetch >= share_end && next_share != nullptr) fetch = next_share + (fetch - share_end);
+  int64_t begin = piece.begin, end = piece.end;
   for (const CpuPackedWeight::Part& part : layer.weight.parts()) {
     const int64_t count = part.num_tiles();
-    if (begin < count && end > 0) RunTiles(layer, part, std::max<int64_t>(begin, 0), std::min(end, count));
+    if (begin < count && end > 0) {
+      const int64_t first = std::max<int64_t>(begin, 0), last = std::min(end, count);
+      RunTiles(layer, part, first, last, fetch);
+      fetch += (last - first) * part.tiles.tile_bytes;
+    }
     begin -= count;
     end -= count;
   }
@@ -86,9 +114,15 @@ void Quantize(const Layer& layer, ThreadPool& pool, std::byte* panel_data) {
 }
 
 // Tiles that one thread takes at a time.
-int64_t PieceTiles(const CpuPackedWeight& weight, int64_t num_tiles, int num_threads) {
-  const int64_t cached = kCachedWeightBytes * num_tiles / weight.bytes();
+int64_t PieceTiles(const CpuPackedWeight& weight, int64_t num_tiles, int64_t panels, int num_threads) {
+  const int64_t cached = (panels == 1 ? kStreamedPieceBytes : kCachedWeightBytes) * num_tiles / weight.bytes();
   return std::max<int64_t>(1, std::min(cached, num_tiles / (kPiecesPerThread * num_threads)));
+}
+
+int64_t NumTiles(const CpuPackedWeight& weight) {
+  int64_t tiles = 0;
+  for (const CpuPackedWeight::Part& part : weight.parts()) tiles += part.num_tiles();
+  return tiles;
 }
 
 // x with zeros up to a multiple of kFloatLanes columns.
@@ -111,19 +145,25 @@ absl::StatusOr<std::byte*> GemmScratch::Reserve(int64_t bytes) {
   return data_.as<std::byte>();
 }
 
-absl::Status CpuLinear(const GemmKernels& kernels, ThreadPool& pool, const CpuPackedWeight& weight, ConstF32Matrix x,
-                       const float* bias, F32Matrix out, GemmScratch& scratch) {
+void FillShareStarts(const CpuPackedWeight& weight, const ThreadPool& pool, std::vector<const std::byte*>* starts) {
+  const int64_t num_tiles = NumTiles(weight);
+  starts->clear();
+  for (int thread = 0; thread < pool.num_threads(); ++thread) {
+    starts->push_back(TileAddress(weight, pool.ShareBegin(num_tiles, thread)));
+  }
+}
+
+absl::Status CpuLinear(const GemmKernels& kernels, ThreadPool& pool, const CpuPackedWeight& weight,
+                       absl::Span<const std::byte* const> next_shares, ConstF32Matrix x, const float* bias,
+                       F32Matrix out, GemmScratch& scratch) {
   QUIRE_CHECK(x.cols == weight.cols() && out.cols == weight.rows() && out.rows == x.rows);
   if (x.rows == 0) return absl::OkStatus();
   bool any_int = false, any_float = false;
-  int64_t num_tiles = 0;
-  for (const CpuPackedWeight::Part& part : weight.parts()) {
-    (part.tiles.blocks > 0 ? any_int : any_float) = true;
-    num_tiles += part.num_tiles();
-  }
+  for (const CpuPackedWeight::Part& part : weight.parts()) (part.tiles.blocks > 0 ? any_int : any_float) = true;
+  const int64_t num_tiles = NumTiles(weight);
   const RowRanges panels(x.rows, kernels.max_panel_rows);
-  const int64_t record_bytes = int64_t{16} * kernels.panel_slots + int64_t{kBlock} * kernels.max_panel_rows;
-  const int64_t panel_bytes = any_int ? RoundUp(x.cols / kBlock * record_bytes, 64) : 0;
+  const int64_t record_bytes = kRecordRowBytes * panels.size(panels.count() - 1);
+  const int64_t panel_bytes = any_int ? RoundUp(x.cols / kBlock * record_bytes, 64) + 64 : 0;
   const bool pad = any_float && x.cols % kFloatLanes != 0;
   const int64_t padded_bytes = pad ? x.rows * RoundUp(x.cols, kFloatLanes) * SizeOf(DType::kF32) : 0;
   QUIRE_ASSIGN_OR_RETURN(std::byte* const memory, scratch.Reserve(panels.count() * panel_bytes + padded_bytes));
@@ -131,8 +171,14 @@ absl::Status CpuLinear(const GemmKernels& kernels, ThreadPool& pool, const CpuPa
 
   const Layer layer = {kernels, weight, x, bias, out, panels, memory, panel_bytes};
   if (any_int) Quantize(layer, pool, memory);
-  pool.ParallelFor(num_tiles, PieceTiles(weight, num_tiles, pool.num_threads()),
-                   [&](int64_t begin, int64_t end) { RunTilesOfParts(layer, begin, end); });
+  pool.ParallelForShares(num_tiles, PieceTiles(weight, num_tiles, panels.count(), pool.num_threads()),
+                         [&](const ThreadPool::Piece& piece) {
+                           const std::byte* next = next_shares.empty() ? nullptr : next_shares[piece.thread];
+                           RunPiece(layer, piece, next);
+                           if (piece.end == piece.share_end && next != nullptr) {
+                             pool.FetchWhileIdle(piece.thread, next, kIdleFetchBytes);
+                           }
+                         });
   return absl::OkStatus();
 }
 

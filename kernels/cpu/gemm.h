@@ -2,9 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "kernels/backend.h"
 #include "kernels/base/tensor_view.h"
 #include "kernels/cpu/gemm_kernels.h"
@@ -28,7 +30,14 @@ class GemmScratch {
 // for all parts of the weight, then splits the outputs over the pool. A row's bits depend on that row alone: not on T,
 // the pool or the kernels. One caller at a time for each pool and scratch. kResourceExhausted if the scratch cannot
 // grow.
-absl::Status CpuLinear(const GemmKernels& kernels, ThreadPool& pool, const CpuPackedWeight& weight, ConstF32Matrix x,
-                       const float* bias, F32Matrix out, GemmScratch& scratch);
+//
+// `next_shares`, if not empty, are the ShareStarts of the weight that is likely to come next: threads that end with
+// this one begin to fetch it. A wrong guess costs time only, and the memory need not be there any more.
+absl::Status CpuLinear(const GemmKernels& kernels, ThreadPool& pool, const CpuPackedWeight& weight,
+                       absl::Span<const std::byte* const> next_shares, ConstF32Matrix x, const float* bias,
+                       F32Matrix out, GemmScratch& scratch);
+
+// Where each thread of the pool begins to read the weight.
+void FillShareStarts(const CpuPackedWeight& weight, const ThreadPool& pool, std::vector<const std::byte*>* starts);
 
 }  // namespace quire

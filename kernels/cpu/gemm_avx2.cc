@@ -7,18 +7,18 @@ namespace quire {
 namespace {
 
 constexpr int kMaxPanelRows = 4;
-constexpr int kSlots = 4;
 constexpr int kHalf = 8;  // outputs of a register, half a tile
 constexpr int kMaxFloatRows = 2;
-constexpr int kAheadBytes = 8192;  // as in the AVX-512 unit
 
 using AliasedInt [[gnu::may_alias]] = int32_t;
 
-// One record of a panel, followed by i8 q[rows][32].
+// One record of a panel.
+template <int kRows>
 struct Record {
-  float scale[kSlots];
-  float scaled_sum[kSlots];
-  int32_t sum[2][kSlots];
+  float scale[kRows];
+  float scaled_sum[kRows];
+  int32_t sum[2][kRows];
+  std::byte q[kRows][kBlock];
 };
 
 inline __m256i LoadBytes(const std::byte* at) { return _mm256_load_si256(reinterpret_cast<const __m256i*>(at)); }
@@ -97,8 +97,8 @@ inline void DotQuads(const std::byte* values, const std::byte* q, int half, cons
 
 // acc = fma(scale * activation scale, sum, acc).
 template <int kRows, int kHalves>
-inline void Accumulate(const __m256 (&scale)[kHalves], const Record& record, const __m256i (&sums)[kRows][kHalves],
-                       __m256 (&acc)[kRows][kHalves]) {
+inline void Accumulate(const __m256 (&scale)[kHalves], const Record<kRows>& record,
+                       const __m256i (&sums)[kRows][kHalves], __m256 (&acc)[kRows][kHalves]) {
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
     const __m256 row_scale = _mm256_broadcast_ss(&record.scale[r]);
@@ -125,12 +125,11 @@ inline void StoreOutputs(__m256 sum, const float* bias, int64_t count, float* ou
 
 // Half a tile (kHalves == 1: half 0 or 1) or a whole one for kRows rows.
 template <WeightFormat kFormat, int kRows, int kHalves>
-void IntHalves(const WeightTiles& weight, int64_t tile_index, int half, const std::byte* panel, bool fetch_ahead,
+void IntHalves(const WeightTiles& weight, int64_t tile_index, int half, const std::byte* panel, const std::byte* fetch,
                const OutputBlock& out) {
   constexpr IntFormat kInt = IntFormatOf(kFormat);
   constexpr int kValueBytes = kInt.value_bytes();
   constexpr int kBlockBytes = kValueBytes + kInt.scale_bytes() + kInt.minimum_bytes();
-  constexpr int kRecordBytes = sizeof(Record) + kRows * kBlock;
   const std::byte* tile = weight.data + tile_index * weight.tile_bytes;
   const std::byte* minimums = tile + weight.minimums_offset;
   const std::byte* values = tile + weight.values_offset;
@@ -140,15 +139,15 @@ void IntHalves(const WeightTiles& weight, int64_t tile_index, int half, const st
 #pragma GCC unroll 2
     for (int h = 0; h < kHalves; ++h) acc[r][h] = _mm256_setzero_ps();
   }
-  const std::byte* ahead = tile + kAheadBytes;
-  for (int64_t b = 0; b < weight.blocks; ++b, values += kValueBytes, panel += kRecordBytes) {
-    if (fetch_ahead) {
+  const auto* record_at = reinterpret_cast<const Record<kRows>*>(panel);
+  for (int64_t b = 0; b < weight.blocks; ++b, values += kValueBytes, ++record_at) {
+    if (fetch != nullptr) {
 #pragma GCC unroll 16
-      for (int i = 0; i < kBlockBytes; i += 64) _mm_prefetch(ahead + i, _MM_HINT_T1);
-      ahead += kBlockBytes;
+      for (int i = 0; i < kBlockBytes; i += 64) _mm_prefetch(fetch + i, _MM_HINT_T1);
+      fetch += kBlockBytes;
     }
-    const Record& record = *reinterpret_cast<const Record*>(panel);
-    const std::byte* q = panel + sizeof(Record);
+    const Record<kRows>& record = *record_at;
+    const std::byte* q = record.q[0];
     __m256i sums[kRows][kHalves];
     __m256 scale[kHalves];
     int32_t row_sums[kRows];
@@ -191,47 +190,47 @@ void IntHalves(const WeightTiles& weight, int64_t tile_index, int half, const st
 }
 
 template <WeightFormat kFormat>
-void IntTiles(const WeightTiles& weight, int64_t tile_begin, int64_t tile_end, const std::byte* panel, bool fetch_ahead,
-              const OutputBlock& out) {
-  for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
+void IntTiles(const WeightTiles& weight, int64_t tile_begin, int64_t tile_end, const std::byte* panel,
+              const std::byte* fetch, const OutputBlock& out) {
+  for (int64_t tile = tile_begin; tile < tile_end; ++tile, fetch += fetch != nullptr ? weight.tile_bytes : 0) {
     switch (out.rows) {
       case 1:
-        IntHalves<kFormat, 1, 2>(weight, tile, 0, panel, fetch_ahead, out);
+        IntHalves<kFormat, 1, 2>(weight, tile, 0, panel, fetch, out);
         break;
       case 2:
-        IntHalves<kFormat, 2, 2>(weight, tile, 0, panel, fetch_ahead, out);
+        IntHalves<kFormat, 2, 2>(weight, tile, 0, panel, fetch, out);
         break;
       case 3:
         for (int half = 0; half < 2; ++half)
-          IntHalves<kFormat, 3, 1>(weight, tile, half, panel, fetch_ahead && half == 0, out);
+          IntHalves<kFormat, 3, 1>(weight, tile, half, panel, half == 0 ? fetch : nullptr, out);
         break;
       default:
         for (int half = 0; half < 2; ++half)
-          IntHalves<kFormat, 4, 1>(weight, tile, half, panel, fetch_ahead && half == 0, out);
+          IntHalves<kFormat, 4, 1>(weight, tile, half, panel, half == 0 ? fetch : nullptr, out);
         break;
     }
   }
 }
 
 void IntegerGemm(const WeightTiles& weight, int64_t tile_begin, int64_t tile_end, const std::byte* panel,
-                 bool fetch_ahead, const OutputBlock& out) {
+                 const std::byte* fetch, const OutputBlock& out) {
   switch (weight.format) {
     case WeightFormat::kQ8_0:
-      return IntTiles<WeightFormat::kQ8_0>(weight, tile_begin, tile_end, panel, fetch_ahead, out);
+      return IntTiles<WeightFormat::kQ8_0>(weight, tile_begin, tile_end, panel, fetch, out);
     case WeightFormat::kQ4_0:
-      return IntTiles<WeightFormat::kQ4_0>(weight, tile_begin, tile_end, panel, fetch_ahead, out);
+      return IntTiles<WeightFormat::kQ4_0>(weight, tile_begin, tile_end, panel, fetch, out);
     case WeightFormat::kQ4_1:
-      return IntTiles<WeightFormat::kQ4_1>(weight, tile_begin, tile_end, panel, fetch_ahead, out);
+      return IntTiles<WeightFormat::kQ4_1>(weight, tile_begin, tile_end, panel, fetch, out);
     case WeightFormat::kQ5_0:
-      return IntTiles<WeightFormat::kQ5_0>(weight, tile_begin, tile_end, panel, fetch_ahead, out);
+      return IntTiles<WeightFormat::kQ5_0>(weight, tile_begin, tile_end, panel, fetch, out);
     case WeightFormat::kQ5_1:
-      return IntTiles<WeightFormat::kQ5_1>(weight, tile_begin, tile_end, panel, fetch_ahead, out);
+      return IntTiles<WeightFormat::kQ5_1>(weight, tile_begin, tile_end, panel, fetch, out);
     case WeightFormat::kQ4_K:
-      return IntTiles<WeightFormat::kQ4_K>(weight, tile_begin, tile_end, panel, fetch_ahead, out);
+      return IntTiles<WeightFormat::kQ4_K>(weight, tile_begin, tile_end, panel, fetch, out);
     case WeightFormat::kQ5_K:
-      return IntTiles<WeightFormat::kQ5_K>(weight, tile_begin, tile_end, panel, fetch_ahead, out);
+      return IntTiles<WeightFormat::kQ5_K>(weight, tile_begin, tile_end, panel, fetch, out);
     case WeightFormat::kQ6_K:
-      return IntTiles<WeightFormat::kQ6_K>(weight, tile_begin, tile_end, panel, fetch_ahead, out);
+      return IntTiles<WeightFormat::kQ6_K>(weight, tile_begin, tile_end, panel, fetch, out);
     case WeightFormat::kF32:
     case WeightFormat::kF16:
     case WeightFormat::kBf16:
@@ -240,7 +239,9 @@ void IntegerGemm(const WeightTiles& weight, int64_t tile_begin, int64_t tile_end
 }
 
 // Quantises 32 inputs of one row.
-inline void QuantizeBlock(const float* x, Record& record, int r, std::byte* q) {
+inline void QuantizeBlock(const float* x, int32_t rows, int32_t r, std::byte* record) {
+  float* const floats = reinterpret_cast<float*>(record);
+
   const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
   __m256 values[4];
   // Compared as integers, magnitudes are ordered zero .. infinity, NaN.
@@ -255,7 +256,7 @@ inline void QuantizeBlock(const float* x, Record& record, int r, std::byte* q) {
   four = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0xb1));
   const uint32_t bits = static_cast<uint32_t>(_mm_cvtsi128_si32(four));
   const float absmax = _mm_cvtss_f32(_mm_castsi128_ps(four));
-  record.scale[r] = bits < kLeastAbsMaxBits ? 0.0f : absmax / 127.0f;
+  const float scale = bits < kLeastAbsMaxBits ? 0.0f : absmax / 127.0f;
   __m256i packed = _mm256_setzero_si256();
   if (bits >= kLeastAbsMaxBits && bits < kInfinityBits) {
     const __m256 inverse = _mm256_set1_ps(127.0f / absmax);
@@ -266,23 +267,22 @@ inline void QuantizeBlock(const float* x, Record& record, int r, std::byte* q) {
     // Packing works within 128-bit lanes: put the groups of four back in order.
     packed = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
   }
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), packed);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(record + rows * 16 + r * kBlock), packed);
   __m256i sums = PairsToInt32(_mm256_maddubs_epi16(_mm256_set1_epi8(1), packed));
   sums = _mm256_hadd_epi32(sums, sums);
   sums = _mm256_hadd_epi32(sums, sums);
   const int32_t low = _mm256_cvtsi256_si32(sums), high = _mm256_extract_epi32(sums, 4);
-  record.sum[0][r] = low;
-  record.sum[1][r] = high;
-  record.scaled_sum[r] = record.scale[r] * static_cast<float>(low + high);
+  floats[r] = scale;
+  floats[rows + r] = scale * static_cast<float>(low + high);
+  int32_t* const sums_of_rows = reinterpret_cast<int32_t*>(record) + 2 * rows;
+  sums_of_rows[r] = low;
+  sums_of_rows[rows + r] = high;
 }
 
 void Quantize(const float* x, int64_t stride, int32_t rows, int64_t blocks, std::byte* panel) {
-  const int64_t record_bytes = static_cast<int64_t>(sizeof(Record)) + rows * kBlock;
   for (int32_t r = 0; r < rows; ++r) {
-    std::byte* at = panel;
-    for (int64_t b = 0; b < blocks; ++b, at += record_bytes) {
-      QuantizeBlock(x + r * stride + b * kBlock, *reinterpret_cast<Record*>(at), r, at + sizeof(Record) + r * kBlock);
-    }
+    for (int64_t b = 0; b < blocks; ++b)
+      QuantizeBlock(x + r * stride + b * kBlock, rows, r, panel + b * rows * kRecordRowBytes);
   }
 }
 
@@ -376,8 +376,7 @@ void FloatGemm(const WeightTiles& weight, int64_t tile_begin, int64_t tile_end, 
 }  // namespace
 
 const GemmKernels& GemmKernelsAvx2() {
-  static constexpr GemmKernels kKernels = {"avx2",   kMaxPanelRows, kSlots,   kMaxFloatRows,
-                                           Quantize, IntegerGemm,   FloatGemm};
+  static constexpr GemmKernels kKernels = {"avx2", kMaxPanelRows, kMaxFloatRows, Quantize, IntegerGemm, FloatGemm};
   return kKernels;
 }
 

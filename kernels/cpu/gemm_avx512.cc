@@ -7,20 +7,18 @@ namespace quire {
 namespace {
 
 constexpr int kMaxPanelRows = 12;  // 12 float and 12 integer accumulators, weights and scales: 28 of 32 registers
-constexpr int kSlots = 16;
-// While it computes, the window of a core covers less of the way to memory than in a plain read, and the hardware's
-// prefetcher stops at 4 KiB: fetch two pages ahead.
-constexpr int kAheadBytes = 8192;
 constexpr int kMaxFloatRows = 4;
 constexpr int kFloatOutputs = 4;  // of the float kernel at once
 
 using AliasedInt [[gnu::may_alias]] = int32_t;
 
-// One record of a panel, followed by i8 q[rows][32].
+// One record of a panel.
+template <int kRows>
 struct Record {
-  float scale[kSlots];
-  float scaled_sum[kSlots];
-  int32_t sum[2][kSlots];
+  float scale[kRows];
+  float scaled_sum[kRows];
+  int32_t sum[2][kRows];
+  std::byte q[kRows][kBlock];
 };
 
 inline __m512 Broadcast(const float* value) { return _mm512_set1_ps(*value); }
@@ -43,7 +41,7 @@ template <WeightFormat kFormat, int kRows, int kBegin, int kEnd>
 inline void DotQuads(const std::byte* values, const std::byte* q, __m512i row_sums, __m512i (&sums)[kRows]) {
   constexpr IntFormat kInt = IntFormatOf(kFormat);
   if constexpr (kInt.offset_log2 >= 0) {
-    alignas(64) int32_t start[kSlots];
+    alignas(64) int32_t start[16];
     _mm512_store_si512(start, _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(row_sums, kInt.offset_log2)));
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) sums[r] = _mm512_set1_epi32(start[r]);
@@ -75,12 +73,11 @@ inline void DotQuads(const std::byte* values, const std::byte* q, __m512i row_su
 
 // 16 outputs of kRows rows; the accumulators stay in registers over all of K.
 template <WeightFormat kFormat, int kRows>
-void IntTile(const WeightTiles& weight, int64_t tile_index, const std::byte* panel, bool fetch_ahead,
+void IntTile(const WeightTiles& weight, int64_t tile_index, const std::byte* panel, const std::byte* fetch,
              const OutputBlock& out) {
   constexpr IntFormat kInt = IntFormatOf(kFormat);
   constexpr int kValueBytes = kInt.value_bytes();
   constexpr int kBlockBytes = kValueBytes + kInt.scale_bytes() + kInt.minimum_bytes();
-  constexpr int kRecordBytes = sizeof(Record) + kRows * kBlock;
   const std::byte* tile = weight.data + tile_index * weight.tile_bytes;
   const std::byte* minimums = tile + weight.minimums_offset;
   const std::byte* values = tile + weight.values_offset;
@@ -88,16 +85,17 @@ void IntTile(const WeightTiles& weight, int64_t tile_index, const std::byte* pan
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) acc[r] = _mm512_setzero_ps();
 
-  const std::byte* ahead = tile + kAheadBytes;
-  for (int64_t b = 0; b < weight.blocks; ++b, values += kValueBytes, panel += kRecordBytes) {
-    if (fetch_ahead) {
+  const auto* record_at = reinterpret_cast<const Record<kRows>*>(panel);
+  for (int64_t b = 0; b < weight.blocks; ++b, values += kValueBytes, ++record_at) {
+    if (fetch != nullptr) {
 #pragma GCC unroll 16
-      for (int i = 0; i < kBlockBytes; i += 64) _mm_prefetch(ahead + i, _MM_HINT_T1);
-      ahead += kBlockBytes;
+      for (int i = 0; i < kBlockBytes; i += 64) _mm_prefetch(fetch + i, _MM_HINT_T1);
+      fetch += kBlockBytes;
     }
-    const Record& record = *reinterpret_cast<const Record*>(panel);
-    const std::byte* q = panel + sizeof(Record);
+    const Record<kRows>& record = *record_at;
+    const std::byte* q = record.q[0];
     __m512i sums[kRows];
+    // Also reads what follows the sums of kRows rows, and does not use it.
     const __m512i low_sums = _mm512_loadu_si512(record.sum[0]), high_sums = _mm512_loadu_si512(record.sum[1]);
     if constexpr (kInt.groups == 2) {
       DotQuads<kFormat, kRows, 0, 4>(values, q, low_sums, sums);
@@ -135,7 +133,7 @@ void IntTile(const WeightTiles& weight, int64_t tile_index, const std::byte* pan
   }
 }
 
-using IntTileFn = void (*)(const WeightTiles&, int64_t, const std::byte*, bool, const OutputBlock&);
+using IntTileFn = void (*)(const WeightTiles&, int64_t, const std::byte*, const std::byte*, const OutputBlock&);
 
 template <WeightFormat kFormat>
 IntTileFn IntTileOf(int32_t rows) {
@@ -173,43 +171,47 @@ IntTileFn IntTileOf(WeightFormat format, int32_t rows) {
 }
 
 void IntegerGemm(const WeightTiles& weight, int64_t tile_begin, int64_t tile_end, const std::byte* panel,
-                 bool fetch_ahead, const OutputBlock& out) {
+                 const std::byte* fetch, const OutputBlock& out) {
   const IntTileFn tile_fn = IntTileOf(weight.format, out.rows);
-  for (int64_t tile = tile_begin; tile < tile_end; ++tile) tile_fn(weight, tile, panel, fetch_ahead, out);
+  for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
+    tile_fn(weight, tile, panel, fetch, out);
+    if (fetch != nullptr) fetch += weight.tile_bytes;
+  }
 }
 
 // Quantises 32 inputs of one row.
-inline void QuantizeBlock(const float* x, Record& record, int r, std::byte* q) {
+inline void QuantizeBlock(const float* x, int32_t rows, int32_t r, std::byte* record) {
+  float* const floats = reinterpret_cast<float*>(record);
+
   const __m512 x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(x + 16);
   // Compared as integers, magnitudes are ordered zero .. infinity, NaN.
   const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
   const uint32_t bits = _mm512_reduce_max_epu32(_mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(x0), magnitude),
                                                                  _mm512_and_si512(_mm512_castps_si512(x1), magnitude)));
   const float absmax = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(static_cast<int>(bits))));
-  record.scale[r] = bits < kLeastAbsMaxBits ? 0.0f : absmax / 127.0f;
+  const float scale = bits < kLeastAbsMaxBits ? 0.0f : absmax / 127.0f;
   __m256i packed = _mm256_setzero_si256();
   if (bits >= kLeastAbsMaxBits && bits < kInfinityBits) {
     const __m512 inverse = _mm512_set1_ps(127.0f / absmax);
     packed = _mm256_set_m128i(_mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(x1, inverse))),
                               _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(x0, inverse))));
   }
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), packed);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(record + rows * 16 + r * kBlock), packed);
   __m256i sums = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), packed);
   sums = _mm256_hadd_epi32(sums, sums);
   sums = _mm256_hadd_epi32(sums, sums);
   const int32_t low = _mm256_cvtsi256_si32(sums), high = _mm256_extract_epi32(sums, 4);
-  record.sum[0][r] = low;
-  record.sum[1][r] = high;
-  record.scaled_sum[r] = record.scale[r] * static_cast<float>(low + high);
+  floats[r] = scale;
+  floats[rows + r] = scale * static_cast<float>(low + high);
+  int32_t* const sums_of_rows = reinterpret_cast<int32_t*>(record) + 2 * rows;
+  sums_of_rows[r] = low;
+  sums_of_rows[rows + r] = high;
 }
 
 void Quantize(const float* x, int64_t stride, int32_t rows, int64_t blocks, std::byte* panel) {
-  const int64_t record_bytes = static_cast<int64_t>(sizeof(Record)) + rows * kBlock;
   for (int32_t r = 0; r < rows; ++r) {
-    std::byte* at = panel;
-    for (int64_t b = 0; b < blocks; ++b, at += record_bytes) {
-      QuantizeBlock(x + r * stride + b * kBlock, *reinterpret_cast<Record*>(at), r, at + sizeof(Record) + r * kBlock);
-    }
+    for (int64_t b = 0; b < blocks; ++b)
+      QuantizeBlock(x + r * stride + b * kBlock, rows, r, panel + b * rows * kRecordRowBytes);
   }
 }
 
@@ -296,8 +298,7 @@ void FloatGemm(const WeightTiles& weight, int64_t tile_begin, int64_t tile_end, 
 }  // namespace
 
 const GemmKernels& GemmKernelsAvx512() {
-  static constexpr GemmKernels kKernels = {"avx512", kMaxPanelRows, kSlots,   kMaxFloatRows,
-                                           Quantize, IntegerGemm,   FloatGemm};
+  static constexpr GemmKernels kKernels = {"avx512", kMaxPanelRows, kMaxFloatRows, Quantize, IntegerGemm, FloatGemm};
   return kKernels;
 }
 

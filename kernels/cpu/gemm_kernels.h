@@ -89,25 +89,27 @@ struct OutputBlock {
   const float* bias = nullptr;  // [outputs] or null
 };
 
+// Bytes of a record for each row.
+inline constexpr int64_t kRecordRowBytes = 16 + kBlock;
+
 // The kernels of one instruction set.
 //
-// Rows of activations in int8, made by `quantize` for `integer_gemm` of the same unit. A panel of R rows is one record
-// a block, one behind the other, with S = GemmKernels::panel_slots:
-//   f32 scale[S], f32 scaled_sum[S] (scale * float(sum of the block)), i32 sum[2][S] (inputs 0..15, 16..31), i8
+// Rows of activations in int8, made by `quantize` for `integer_gemm`. A panel of R rows is one record a block, one
+// behind the other and nothing between, since another core has to fetch them:
+//   f32 scale[R], f32 scaled_sum[R] (scale * float(sum of the block)), i32 sum[2][R] (inputs 0..15, 16..31), i8
 //   q[R][32]
-// Slots from R on are unspecified.
+// `integer_gemm` may read up to 64 bytes behind a panel.
 struct GemmKernels {
   const char* name = nullptr;
   int32_t max_panel_rows = 0;  // of quantize and integer_gemm
-  int32_t panel_slots = 0;
   int32_t max_float_rows = 0;  // of float_gemm
 
   // x: [rows, 32 * blocks], `stride` apart.
   void (*quantize)(const float* x, int64_t stride, int32_t rows, int64_t blocks, std::byte* panel) = nullptr;
-  // Outputs of tiles [tile_begin, tile_end) for one panel. With `fetch_ahead`, weights are expected in memory rather
-  // than in a cache, and what lies behind is fetched while computing.
+  // Outputs of tiles [tile_begin, tile_end) for one panel. While computing, as many bytes as the tiles have are fetched
+  // from `fetch` on, unless it is null, into the second-level cache; they need not be mapped.
   void (*integer_gemm)(const WeightTiles& weight, int64_t tile_begin, int64_t tile_end, const std::byte* panel,
-                       bool fetch_ahead, const OutputBlock& out) = nullptr;
+                       const std::byte* fetch, const OutputBlock& out) = nullptr;
   // The same with float weights. x: [out.rows, weight.padded_cols].
   void (*float_gemm)(const WeightTiles& weight, int64_t tile_begin, int64_t tile_end, const float* x, int64_t stride,
                      const OutputBlock& out) = nullptr;

@@ -112,7 +112,7 @@ void StoreOutputs(const WeightTiles& weight, int64_t tile_begin, int64_t tile_en
 }
 
 void IntegerGemm(const WeightTiles& weight, int64_t tile_begin, int64_t tile_end, const std::byte* panel,
-                 bool /*fetch_ahead*/, const OutputBlock& out) {
+                 const std::byte* /*fetch*/, const OutputBlock& out) {
   const IntFormat format = IntFormatOf(weight.format);
   const auto* record = reinterpret_cast<const Record*>(panel);
   StoreOutputs(weight, tile_begin, tile_end, out,
@@ -129,8 +129,7 @@ void FloatGemm(const WeightTiles& weight, int64_t tile_begin, int64_t tile_end, 
 }  // namespace
 
 const GemmKernels& GemmKernelsScalar() {
-  static constexpr GemmKernels kKernels = {"scalar", kPanelRows,  kPanelRows, kPanelRows,
-                                           Quantize, IntegerGemm, FloatGemm};
+  static constexpr GemmKernels kKernels = {"scalar", kPanelRows, kPanelRows, Quantize, IntegerGemm, FloatGemm};
   return kKernels;
 }
 

@@ -67,6 +67,7 @@ void PinToCpu(pthread_t thread, int index) {
 
 ThreadPool::ThreadPool(int num_threads, bool pin) : num_threads_(num_threads) {
   QUIRE_CHECK(num_threads >= 1 && num_threads <= 256);
+  shares_ = std::make_unique<Share[]>(num_threads);
   workers_.reserve(num_threads - 1);
   for (int thread = 1; thread < num_threads; ++thread) {
     workers_.emplace_back([this, thread] { WorkerLoop(thread); });
@@ -114,7 +115,50 @@ void ThreadPool::WaitForWorkers(bool wait_for_all) {
   caller_sleeps_.store(false, std::memory_order_relaxed);
 }
 
-void ThreadPool::WaitForEpoch(uint32_t seen) {
+bool ThreadPool::NextPiece(int64_t grain, Piece* piece) {
+  std::atomic<uint64_t>& range = shares_[piece->thread].range;
+  uint64_t left = range.load(std::memory_order_relaxed);
+  while (true) {
+    const auto begin = static_cast<int64_t>(left >> 32), end = static_cast<int64_t>(left & 0xffffffff);
+    if (begin == end) {
+      if (!RefillShare(piece->thread, grain)) return false;
+      left = range.load(std::memory_order_relaxed);
+      continue;
+    }
+    const int64_t next = end - begin < grain ? end : begin + grain;
+    if (!range.compare_exchange_weak(left, Range(next, end), std::memory_order_relaxed)) continue;
+    piece->begin = begin;
+    piece->end = next;
+    piece->share_end = end;
+    return true;
+  }
+}
+
+// A range never comes back once taken, so a compare-and-swap cannot mistake one for an earlier one.
+bool ThreadPool::RefillShare(int thread, int64_t grain) {
+  for (int i = 1; i < num_threads_; ++i) {
+    std::atomic<uint64_t>& victim = shares_[(thread + i) % num_threads_].range;
+    uint64_t left = victim.load(std::memory_order_relaxed);
+    while (true) {
+      const auto begin = static_cast<int64_t>(left >> 32), end = static_cast<int64_t>(left & 0xffffffff);
+      if (begin == end) break;
+      const int64_t middle = end - begin <= grain ? begin : begin + (end - begin) / 2;
+      if (!victim.compare_exchange_weak(left, Range(begin, middle), std::memory_order_relaxed)) continue;
+      shares_[thread].range.store(Range(middle, end), std::memory_order_relaxed);
+      return true;
+    }
+  }
+  return false;
+}
+
+void ThreadPool::WaitForEpoch(uint32_t seen, int thread) {
+  for (Stretch& fetch = shares_[thread].idle_fetch; fetch.bytes > 0; fetch.data += 256, fetch.bytes -= 256) {
+    if (epoch_.load(std::memory_order_acquire) != seen) {
+      fetch.bytes = 0;
+      return;
+    }
+    for (int i = 0; i < 4; ++i) __builtin_prefetch(fetch.data + 64 * i, 0, 2);
+  }
   if (SpinThenYield([&] { return epoch_.load(std::memory_order_acquire) != seen; })) return;
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
   while (epoch_.load(std::memory_order_seq_cst) == seen) FutexWait(epoch_, seen);
@@ -148,7 +192,7 @@ void ThreadPool::Leave() {
 void ThreadPool::WorkerLoop(int thread) {
   uint32_t seen = 0;
   while (true) {
-    WaitForEpoch(seen);
+    WaitForEpoch(seen, thread);
     if (stop_.load()) return;
     if (!Enter(&seen)) continue;
     job_fn_(job_context_, thread);

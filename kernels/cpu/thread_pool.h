@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <thread>
@@ -60,7 +61,56 @@ class ThreadPool {
     Execute(&Call<decltype(take_pieces)>, &take_pieces, /*wait_for_all=*/false);
   }
 
+  // A piece [begin, end) of the share that `thread` is going through, which ends at share_end.
+  struct Piece {
+    int64_t begin = 0;
+    int64_t end = 0;
+    int64_t share_end = 0;
+    int thread = 0;
+  };
+
+  // Calls fn(Piece) for pieces of at most `grain` that cover [0, n), n < 2^32. Each thread goes front to back through a
+  // share of its own, which begins at ShareBegin, so what it reads is one stream; who has done his share goes on with
+  // the latter half of what another has left. Which thread gets what is a matter of chance here too.
+  template <typename F>
+  void ParallelForShares(int64_t n, int64_t grain, F&& fn) {
+    if (n <= 0) return;
+    for (int thread = 0; thread < num_threads_; ++thread) {
+      shares_[thread].range.store(Range(ShareBegin(n, thread), ShareBegin(n, thread + 1)), std::memory_order_relaxed);
+    }
+    auto work = [this, &fn, grain](int thread) {
+      Piece piece{.thread = thread};
+      while (NextPiece(grain, &piece)) fn(static_cast<const Piece&>(piece));
+    };
+    if (num_threads_ == 1 || n == 1) {
+      work(0);
+    } else {
+      Execute(&Call<decltype(work)>, &work, /*wait_for_all=*/false);
+    }
+  }
+
+  int64_t ShareBegin(int64_t n, int thread) const { return n * thread / num_threads_; }
+
+  // To be called by `thread` within a loop: while it waits for the next one it fetches these bytes into its cache.
+  void FetchWhileIdle(int thread, const std::byte* data, int64_t bytes) { shares_[thread].idle_fetch = {data, bytes}; }
+
  private:
+  struct Stretch {
+    const std::byte* data = nullptr;
+    int64_t bytes = 0;
+  };
+  struct alignas(64) Share {
+    std::atomic<uint64_t> range{0};  // what is left: begin in the upper half, end in the lower
+    Stretch idle_fetch;              // touched by its thread only
+  };
+  static uint64_t Range(int64_t begin, int64_t end) {
+    return static_cast<uint64_t>(begin) << 32 | static_cast<uint64_t>(end);
+  }
+
+  // Takes a piece off the front of piece->thread's share; refills an empty one from others first. False: all is taken.
+  bool NextPiece(int64_t grain, Piece* piece);
+  bool RefillShare(int thread, int64_t grain);
+
   using JobFn = void (*)(void* context, int thread);
 
   template <typename F>
@@ -87,7 +137,7 @@ class ThreadPool {
 
   void WorkerLoop(int thread);
   // Waits until epoch_ differs from `seen`.
-  void WaitForEpoch(uint32_t seen);
+  void WaitForEpoch(uint32_t seen, int thread);
   // Joins the current job unless it is closed. Sets *seen to its epoch.
   bool Enter(uint32_t* seen);
   void Leave();
@@ -110,6 +160,7 @@ class ThreadPool {
   alignas(64) std::atomic<uint32_t> wakes_{0};  // the caller sleeps on it; changed by a worker that leaves
   std::atomic<bool> caller_sleeps_{false};
 
+  std::unique_ptr<Share[]> shares_;
   std::vector<std::thread> workers_;
 };
 

@@ -5,9 +5,14 @@
 #include <chrono>
 #include <cstdint>
 #include <ctime>
+#include <utility>
 #include <vector>
 
+#include "kernels/backend.h"
+#include "kernels/base/check.h"
+#include "kernels/cpu/huge_memory.h"
 #include "kernels/cpu/thread_pool.h"
+#include "tests/bench/gemm_peak.h"
 
 // What the benchmarks of the CPU backend share.
 namespace quire {
@@ -51,6 +56,34 @@ struct PeakMeter {
     best_gops = std::max(best_gops, gops);
     return gops;
   }
+};
+
+// Plain reads of memory like that of packed weights: what those who use it all are measured against.
+class MemoryReader {
+ public:
+  explicit MemoryReader(int64_t bytes) {
+    auto memory = AllocateHugeMemory(bytes);
+    QUIRE_CHECK(memory.ok());
+    memory_ = *std::move(memory);
+    std::fill_n(memory_.as<char>(), bytes, 1);
+  }
+
+  // Bytes a second, in units of 1e9. Each thread reads one stream.
+  double Measure(ThreadPool& pool) const {
+    constexpr int64_t kPieceBytes = 64 << 10;
+    constexpr int kPasses = 3;
+    const int64_t pieces = memory_.bytes() / kPieceBytes;
+    const BenchClock::time_point begin = BenchClock::now();
+    for (int i = 0; i < kPasses; ++i) {
+      pool.ParallelForShares(pieces, 1, [&](const ThreadPool::Piece& piece) {
+        ReadBytes(memory_.as<std::byte>() + piece.begin * kPieceBytes, (piece.end - piece.begin) * kPieceBytes);
+      });
+    }
+    return static_cast<double>(kPasses * pieces * kPieceBytes) / 1e9 / SecondsSince(begin);
+  }
+
+ private:
+  Buffer memory_;
 };
 
 }  // namespace quire

@@ -3,7 +3,7 @@
 // are set against plain reads by as many threads of as many bytes, under the same memory advice, just before and after.
 // Medians over rounds in which all cases take turns; disturbed ones (bench_util.h) are left out.
 //
-//   decode_bench MODEL [threads=2] [rounds=7]
+//   decode_bench MODEL [threads=2] [rounds=7] [streams, all=-1]
 
 #include <algorithm>
 #include <atomic>
@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "kernels/base/check.h"
-#include "kernels/cpu/huge_memory.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/factory.h"
 #include "scheduler/engine.h"
@@ -73,34 +72,6 @@ class BusyThread {
  private:
   std::atomic<bool> stop_ = false;
   std::thread thread_;
-};
-
-// Memory like that of the packed weights.
-class Reader {
- public:
-  explicit Reader(int64_t bytes) {
-    auto memory = AllocateHugeMemory(bytes);
-    QUIRE_CHECK(memory.ok());
-    memory_ = *std::move(memory);
-    std::fill_n(memory_.as<char>(), bytes, 1);
-  }
-
-  // Bytes a second, in units of 1e9.
-  double Measure(ThreadPool& pool) const {
-    constexpr int64_t kPieceBytes = 256 << 10;
-    constexpr int kPasses = 3;
-    const int64_t pieces = memory_.bytes() / kPieceBytes;
-    const BenchClock::time_point begin = BenchClock::now();
-    for (int i = 0; i < kPasses; ++i) {
-      pool.ParallelFor(pieces, 1, [&](int64_t piece, int64_t end) {
-        ReadBytes(memory_.as<std::byte>() + piece * kPieceBytes, (end - piece) * kPieceBytes);
-      });
-    }
-    return static_cast<double>(kPasses * pieces * kPieceBytes) / 1e9 / SecondsSince(begin);
-  }
-
- private:
-  Buffer memory_;
 };
 
 // One engine per instruction set.
@@ -236,11 +207,12 @@ void Print(const Path& path, const Case& c, const std::vector<Sample>& samples, 
 
 int Main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: decode_bench MODEL [threads=2] [rounds=7]\n");
+    std::fprintf(stderr, "usage: decode_bench MODEL [threads=2] [rounds=7] [streams, all=-1]\n");
     return 64;
   }
   const int threads = argc > 2 ? std::atoi(argv[2]) : 2;
   const int rounds = argc > 3 ? std::atoi(argv[3]) : 7;
+  const int only_streams = argc > 4 ? std::atoi(argv[4]) : -1;
   std::vector<std::unique_ptr<Path>> paths;
   for (CpuIsa isa : AvailableCpuIsas()) {
     if (isa == CpuIsa::kScalar) continue;
@@ -249,7 +221,7 @@ int Main(int argc, char** argv) {
   }
   if (paths.empty()) return 0;
   ThreadPool pool(threads, /*pin=*/true);
-  const Reader reader(paths[0]->info().weight_bytes_per_step);
+  const MemoryReader reader(paths[0]->info().weight_bytes_per_step);
   constexpr size_t kNumCases = std::size(kCases);
   std::vector<std::vector<Sample>> samples(paths.size() * kNumCases);
   // The first round warms up: prompts enter the prefix cache, buffers get their sizes.
@@ -257,6 +229,7 @@ int Main(int argc, char** argv) {
     for (size_t p = 0; p < paths.size(); ++p) {
       Path& path = *paths[p];
       for (size_t c = 0; c < kNumCases; ++c) {
+        if (only_streams >= 0 && kCases[c].streams != only_streams) continue;
         const double before = path.peak().Measure(pool), read_before = reader.Measure(pool);
         Sample sample;
         const double processor = ProcessSeconds();
@@ -277,6 +250,7 @@ int Main(int argc, char** argv) {
   std::printf("weights %.1f MB a step, %d threads\n", static_cast<double>(paths[0]->info().weight_bytes_per_step) / 1e6,
               threads);
   for (size_t i = 0; i < samples.size(); ++i) {
+    if (only_streams >= 0 && kCases[i % kNumCases].streams != only_streams) continue;
     Print(*paths[i / kNumCases], kCases[i % kNumCases], samples[i], rounds);
   }
   return 0;

@@ -3,7 +3,9 @@
 // path's own instructions. Medians. The caches hold no more than between the layers of a model, since every round walks
 // over as many copies of the weight as 96 MB (a Q4_1 model file) take.
 //
-//   gemm_bench [threads=2] [rows, all=0]
+// First all linear layers of the model in turn, as a step makes it, against plain reads of as much memory.
+//
+//   gemm_bench [threads=2] [rows, all=0, that model only: minus rows]
 
 #include <algorithm>
 #include <cstdio>
@@ -38,44 +40,60 @@ struct Path {
   PeakMeter peak;
 };
 
+// Packs a random weight.
+std::unique_ptr<CpuPackedWeight> PackRandom(WeightFormat format, const Shape& shape, WeightArena& arena) {
+  std::mt19937 random(1);
+  std::vector<std::byte> data(shape.outputs * RowBytes(format, shape.inputs));
+  for (std::byte& b : data) b = static_cast<std::byte>(random());
+  // Scales and minimums are moderate: speed must not depend on infinities or NaN.
+  for (size_t i = 0; i < data.size(); i += Info(format).block_bytes) {
+    data[i + 1] = std::byte{0x20};
+    if (format == WeightFormat::kQ4_1) data[i + 3] = std::byte{0xa0};
+  }
+  auto packed =
+      PackCpuWeight({{format, shape.outputs, shape.inputs, data.data(), RowBytes(format, shape.inputs)}}, arena);
+  QUIRE_CHECK(packed.ok());
+  return *std::move(packed);
+}
+
 // As many packed copies of a random weight as fill the footprint, one behind the other in memory.
 struct Copies {
   WeightArena arena;
   std::vector<std::unique_ptr<CpuPackedWeight>> weights;
 
   Copies(WeightFormat format, const Shape& shape) {
-    std::mt19937 random(1);
-    std::vector<std::byte> data(shape.outputs * RowBytes(format, shape.inputs));
-    for (std::byte& b : data) b = static_cast<std::byte>(random());
-    // Scales and minimums are moderate: speed must not depend on infinities or NaN.
-    for (size_t i = 0; i < data.size(); i += Info(format).block_bytes) {
-      data[i + 1] = std::byte{0x20};
-      if (format == WeightFormat::kQ4_1) data[i + 3] = std::byte{0xa0};
-    }
-    const WeightView view = {format, shape.outputs, shape.inputs, data.data(), RowBytes(format, shape.inputs)};
     int64_t bytes = 0;
     do {
-      auto packed = PackCpuWeight({view}, arena);
-      QUIRE_CHECK(packed.ok());
-      weights.push_back(*std::move(packed));
+      weights.push_back(PackRandom(format, shape, arena));
       bytes += weights.back()->bytes();
     } while (bytes + weights.back()->bytes() <= kFootprint);
   }
 };
+
+using Weights = std::vector<std::unique_ptr<CpuPackedWeight>>;
+
+// For each weight the ShareStarts of the one behind it, in a circle.
+std::vector<std::vector<const std::byte*>> NextShares(const ThreadPool& pool, const Weights& weights) {
+  std::vector<std::vector<const std::byte*>> shares(weights.size());
+  for (size_t i = 0; i < weights.size(); ++i) FillShareStarts(*weights[(i + 1) % weights.size()], pool, &shares[i]);
+  return shares;
+}
 
 // All threads read the weights once, in the pieces that CpuLinear would take.
 void ReadWeights(ThreadPool& pool, const Copies& copies, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     const CpuPackedWeight::Part& part = copies.weights[i]->parts()[0];
     const int64_t tiles = part.num_tiles();
-    pool.ParallelFor(tiles, std::max<int64_t>(1, tiles / (8 * pool.num_threads())), [&](int64_t begin, int64_t end) {
-      ReadBytes(part.tiles.data + begin * part.tiles.tile_bytes, (end - begin) * part.tiles.tile_bytes);
+    pool.ParallelForShares(tiles, 1, [&](const ThreadPool::Piece& piece) {
+      ReadBytes(part.tiles.data + piece.begin * part.tiles.tile_bytes,
+                (piece.end - piece.begin) * part.tiles.tile_bytes);
     });
   }
 }
 
 void RunShape(ThreadPool& pool, std::vector<Path>& paths, WeightFormat format, const Shape& shape, int64_t only_rows) {
   const Copies copies(format, shape);
+  const auto next_shares = NextShares(pool, copies.weights);
   for (int64_t rows : {1, 8, 32, 256}) {
     if (only_rows != 0 && rows != only_rows) continue;
     std::vector<float> x(rows * shape.inputs), out(rows * shape.outputs);
@@ -92,8 +110,8 @@ void RunShape(ThreadPool& pool, std::vector<Path>& paths, WeightFormat format, c
         const double processor = ProcessSeconds();
         BenchClock::time_point begin = BenchClock::now();
         for (size_t i = 0; i < count; ++i) {
-          QUIRE_CHECK(CpuLinear(*path.kernels, pool, *copies.weights[i], {x.data(), rows, shape.inputs}, nullptr,
-                                {out.data(), rows, shape.outputs}, scratch)
+          QUIRE_CHECK(CpuLinear(*path.kernels, pool, *copies.weights[i], next_shares[i], {x.data(), rows, shape.inputs},
+                                nullptr, {out.data(), rows, shape.outputs}, scratch)
                           .ok());
         }
         const double work_seconds = SecondsSince(begin) / static_cast<double>(count);
@@ -116,7 +134,7 @@ void RunShape(ThreadPool& pool, std::vector<Path>& paths, WeightFormat format, c
       std::printf("%-5s %-8s %-7s M %3lld  %9.1f us  ", Info(format).name.data(), shape.name, path.kernels->name,
                   static_cast<long long>(rows), seconds * 1e6);
       if (rows < 32) {
-        const double gbps = bytes / 1e9 / seconds, read_gbps = bytes / 1e9 / Median(read);
+        const double gbps = bytes / 1e9 / seconds, read_gbps = Median(read);
         std::printf("%5.1f of %5.1f GB/s = %3.0f %%  ", gbps, read_gbps, 100 * gbps / read_gbps);
       }
       const double gops = 2.0 * static_cast<double>(rows * shape.inputs * shape.outputs) / 1e9 / seconds;
@@ -127,6 +145,60 @@ void RunShape(ThreadPool& pool, std::vector<Path>& paths, WeightFormat format, c
   }
 }
 
+// One pass over all linear layers of SmolLM2, Q4_1 with a Q8_0 head, as a step of one stream makes it.
+void RunModel(ThreadPool& pool, std::vector<Path>& paths, int64_t rows) {
+  constexpr int kLayers = 30;
+  WeightArena arena;
+  std::vector<std::unique_ptr<CpuPackedWeight>> weights;
+  weights.push_back(PackRandom(WeightFormat::kQ8_0, kShapes[4], arena));
+  for (int i = 0; i < kLayers; ++i) {
+    for (int s = 0; s < 4; ++s) weights.push_back(PackRandom(WeightFormat::kQ4_1, kShapes[s], arena));
+  }
+  std::rotate(weights.begin(), weights.begin() + 1, weights.end());  // the head comes last
+  double bytes = 0;
+  for (const auto& weight : weights) bytes += static_cast<double>(weight->bytes());
+  std::vector<float> x(rows * 1536), out(rows * 49152);
+  std::mt19937 random(2);
+  for (float& value : x) value = std::normal_distribution<float>(0, 1)(random);
+  const auto next_shares = NextShares(pool, weights);
+  // Takes the time unless another process took the threads' cores meanwhile.
+  const auto time = [&](std::vector<double>& seconds, auto&& pass) {
+    pool.Run([](int) {});
+    const double processor = ProcessSeconds();
+    const BenchClock::time_point begin = BenchClock::now();
+    pass();
+    const double wall = SecondsSince(begin);
+    if (ProcessSeconds() - processor > kUndisturbed * wall * pool.num_threads()) seconds.push_back(wall);
+  };
+  std::vector<std::vector<double>> work(paths.size());
+  std::vector<double> read;
+  GemmScratch scratch;
+  const MemoryReader reader(static_cast<int64_t>(bytes));
+  for (int round = 0; round < 2 * kMaxRounds; ++round) {
+    for (size_t p = 0; p < paths.size(); ++p) {
+      time(work[p], [&] {
+        for (size_t i = 0; i < weights.size(); ++i) {
+          const CpuPackedWeight& weight = *weights[i];
+          QUIRE_CHECK(CpuLinear(*paths[p].kernels, pool, weight, next_shares[i], {x.data(), rows, weight.cols()},
+                                nullptr, {out.data(), rows, weight.rows()}, scratch)
+                          .ok());
+        }
+      });
+    }
+    read.push_back(reader.Measure(pool));
+  }
+  for (size_t p = 0; p < paths.size(); ++p) {
+    std::printf("model         %-7s M %3lld  ", paths[p].kernels->name, static_cast<long long>(rows));
+    if (work[p].empty()) {
+      std::printf("disturbed throughout\n");
+      continue;
+    }
+    const double seconds = Median(work[p]), gbps = bytes / 1e9 / seconds, read_gbps = Median(read);
+    std::printf("%9.1f us  %5.1f of %5.1f GB/s = %3.0f %%  %zu of %d rounds\n", seconds * 1e6, gbps, read_gbps,
+                100 * gbps / read_gbps, work[p].size(), 2 * kMaxRounds);
+  }
+}
+
 int Main(int argc, char** argv) {
   const int threads = argc > 1 ? std::atoi(argv[1]) : 2;
   const int64_t only_rows = argc > 2 ? std::atoi(argv[2]) : 0;
@@ -134,6 +206,8 @@ int Main(int argc, char** argv) {
   std::vector<Path> paths;
   if (GetCpuFeatures().avx2) paths.push_back({&GemmKernelsAvx2(), {&PeakOpsAvx2}});
   if (GetCpuFeatures().avx512_vnni) paths.push_back({&GemmKernelsAvx512(), {&PeakOpsAvx512}});
+  RunModel(pool, paths, only_rows < 0 ? -only_rows : only_rows == 0 ? 1 : only_rows);
+  if (only_rows < 0) return 0;
   for (WeightFormat format : {WeightFormat::kQ4_1, WeightFormat::kQ8_0}) {
     for (const Shape& shape : kShapes) RunShape(pool, paths, format, shape, only_rows);
   }

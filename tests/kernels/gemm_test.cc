@@ -165,9 +165,11 @@ class GemmTest : public ::testing::Test {
   void ExpectOracle(const std::vector<RandomWeight>& parts, Rows& x, const float* bias = nullptr) {
     Rows expected = NaiveLinear(parts, x, bias);
     const std::unique_ptr<CpuPackedWeight> packed = Pack(parts, arena_);
+    std::vector<const std::byte*> next;
+    FillShareStarts(*packed, pool_, &next);
     for (const GemmKernels* kernels : AllKernels()) {
       Rows out(x.rows, packed->rows());
-      ASSERT_TRUE(CpuLinear(*kernels, pool_, *packed, x.view(), bias, out.view(), scratch_).ok());
+      ASSERT_TRUE(CpuLinear(*kernels, pool_, *packed, next, x.view(), bias, out.view(), scratch_).ok());
       ASSERT_TRUE(SameRows(out, expected)) << kernels->name << " " << Info(parts[0].format).name << " N "
                                            << packed->rows() << " K " << packed->cols() << " M " << x.rows;
     }
@@ -288,7 +290,7 @@ TEST_F(GemmTest, NonFiniteInputsSpoilTheirOwnRowOnly) {
     const std::unique_ptr<CpuPackedWeight> packed = Pack({w}, arena_);
     for (const GemmKernels* kernels : AllKernels()) {
       Rows out(5, 20);
-      ASSERT_TRUE(CpuLinear(*kernels, pool_, *packed, x.view(), nullptr, out.view(), scratch_).ok());
+      ASSERT_TRUE(CpuLinear(*kernels, pool_, *packed, {}, x.view(), nullptr, out.view(), scratch_).ok());
       for (int64_t r = 0; r < 5; ++r) {
         for (int64_t n = 0; n < 20; ++n) {
           EXPECT_EQ(std::isnan(out.row(r)[n]), r >= 1 && r <= 3) << kernels->name << " row " << r;
@@ -306,10 +308,11 @@ TEST_F(GemmTest, ARowIsTheSameAloneAndInAnyBatch) {
     Rows x = RandomInputs(37, 512, random);
     for (const GemmKernels* kernels : AllKernels()) {
       Rows batch(37, 100);
-      ASSERT_TRUE(CpuLinear(*kernels, pool_, *packed, x.view(), nullptr, batch.view(), scratch_).ok());
+      ASSERT_TRUE(CpuLinear(*kernels, pool_, *packed, {}, x.view(), nullptr, batch.view(), scratch_).ok());
       for (int64_t r = 0; r < 37; ++r) {
         Rows one(1, 100);
-        ASSERT_TRUE(CpuLinear(*kernels, alone, *packed, x.view().slice_rows(r, 1), nullptr, one.view(), scratch_).ok());
+        ASSERT_TRUE(
+            CpuLinear(*kernels, alone, *packed, {}, x.view().slice_rows(r, 1), nullptr, one.view(), scratch_).ok());
         ASSERT_EQ(std::memcmp(one.row(0), batch.row(r), 100 * sizeof(float)), 0) << kernels->name << " row " << r;
       }
     }
@@ -327,7 +330,7 @@ TEST_F(GemmTest, IsCloseToThePlainProduct) {
     const bool exact_inputs = Info(format).block_length == 1;
     for (const GemmKernels* kernels : AllKernels()) {
       Rows out(8, 64);
-      ASSERT_TRUE(CpuLinear(*kernels, pool_, *packed, x.view(), nullptr, out.view(), scratch_).ok());
+      ASSERT_TRUE(CpuLinear(*kernels, pool_, *packed, {}, x.view(), nullptr, out.view(), scratch_).ok());
       for (int64_t r = 0; r < 8; ++r) {
         for (int64_t n = 0; n < 64; ++n) {
           double product = 0, bound = 0;
@@ -347,12 +350,26 @@ TEST_F(GemmTest, IsCloseToThePlainProduct) {
   }
 }
 
+// The memory of a weight that was expected next may be gone.
+TEST_F(GemmTest, NextSharesAreNeverRead) {
+  std::mt19937 random(19);
+  const std::unique_ptr<CpuPackedWeight> packed = Pack({MakeRandomWeight(WeightFormat::kQ4_1, 64, 96, random)}, arena_);
+  Rows x = RandomInputs(1, 96, random);
+  const std::vector<const std::byte*> gone(pool_.num_threads(), reinterpret_cast<const std::byte*>(64));
+  for (const GemmKernels* kernels : AllKernels()) {
+    Rows expected(1, 64), out(1, 64);
+    ASSERT_TRUE(CpuLinear(*kernels, pool_, *packed, {}, x.view(), nullptr, expected.view(), scratch_).ok());
+    ASSERT_TRUE(CpuLinear(*kernels, pool_, *packed, gone, x.view(), nullptr, out.view(), scratch_).ok());
+    EXPECT_TRUE(SameRows(out, expected)) << kernels->name;
+  }
+}
+
 TEST_F(GemmTest, NoRowsIsNoWork) {
   std::mt19937 random(17);
   const std::unique_ptr<CpuPackedWeight> packed = Pack({MakeRandomWeight(WeightFormat::kQ4_0, 20, 32, random)}, arena_);
   for (const GemmKernels* kernels : AllKernels()) {
     Rows x(0, 32), out(0, 20);
-    ASSERT_TRUE(CpuLinear(*kernels, pool_, *packed, x.view(), nullptr, out.view(), scratch_).ok());
+    ASSERT_TRUE(CpuLinear(*kernels, pool_, *packed, {}, x.view(), nullptr, out.view(), scratch_).ok());
   }
 }
 

@@ -43,6 +43,40 @@ TEST(ThreadPoolTest, ParallelForCoversEachIndexOnce) {
   }
 }
 
+TEST(ThreadPoolTest, SharesCoverEachIndexOnce) {
+  for (int num_threads : {1, 2, 5}) {
+    ThreadPool pool(num_threads);
+    for (int64_t n : {0, 1, 2, 15, 16, 17, 1000}) {
+      for (int64_t grain : {1, 3, 16, 2000}) {
+        std::vector<int> hits(n, 0);
+        pool.ParallelForShares(n, grain, [&](const ThreadPool::Piece& piece) {
+          ASSERT_LE(piece.end - piece.begin, grain);
+          ASSERT_LE(piece.end, piece.share_end);
+          for (int64_t i = piece.begin; i < piece.end; ++i) ++hits[i];
+          if (piece.end == piece.share_end) pool.FetchWhileIdle(piece.thread, nullptr, 4096);  // nothing is there
+        });
+        EXPECT_EQ(hits, std::vector<int>(n, 1)) << "n " << n << " grain " << grain;
+      }
+    }
+  }
+}
+
+// A thread that is stuck in its first piece loses the rest of its share to the others.
+TEST(ThreadPoolTest, SharesOfABusyThreadAreTaken) {
+  ThreadPool pool(2);
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<int> others{0};
+    pool.ParallelForShares(64, 1, [&](const ThreadPool::Piece& piece) {
+      if (piece.begin != 0) {
+        others.fetch_add(1);
+        return;
+      }
+      while (others.load() < 63) std::this_thread::yield();
+    });
+    EXPECT_EQ(others.load(), 63);
+  }
+}
+
 // Each loop reads what the one before wrote: an unordered hand-over would lose an update (and TSan would see it).
 TEST(ThreadPoolTest, ManyShortLoopsSeeEachOthersWrites) {
   ThreadPool pool(4);
