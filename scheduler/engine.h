@@ -26,8 +26,9 @@ class StepOutputQueue {
 };
 
 struct EngineStats {
-  int64_t steps = 0;                                   // plans executed
-  int32_t requests_running = 0, requests_waiting = 0;  // a held request is in neither
+  int64_t steps = 0;  // plans executed
+  int32_t requests_running = 0, requests_waiting = 0;
+  int32_t requests_held = 0;  // neither running nor waiting: their readers do not keep up
   int64_t waiting_prompt_tokens = 0;
   int32_t kv_blocks_total = 0, kv_blocks_free = 0, kv_blocks_cached = 0,
           kv_blocks_active = 0;  // null block not counted

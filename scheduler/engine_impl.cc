@@ -214,6 +214,7 @@ void EngineImpl::Publish() {
   EngineStats& stats = running_stats_;
   stats.steps = scheduled.steps;
   stats.requests_running = scheduled.requests_running;
+  stats.requests_held = scheduled.requests_held;
   stats.kv_blocks_total = blocks.total;
   stats.kv_blocks_free = blocks.free;
   stats.kv_blocks_cached = blocks.cached;

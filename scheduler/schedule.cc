@@ -151,10 +151,11 @@ Sequence* Scheduler::NextWaiting() const {
 bool Scheduler::TryAdmit(Sequence* sequence) {
   Start(sequence);
   SequenceGroup& group = *sequence->group;
-  const bool reads_cache = blocks_->prefix_cache_enabled() && group.next_score_position == group.prompt_len();
+  const bool all_scored = group.next_score_position == group.prompt_len();
   const int32_t known = sequence->num_tokens();
-  const int32_t cached =
-      reads_cache ? blocks_->MatchPrefix(sequence->keys, sequence->tokens, known - 1, sequence->table).num_tokens : 0;
+  // The row before a position scores it: rows of scores still to be given are computed.
+  const int32_t cacheable = all_scored ? known - 1 : group.next_score_position - 1;
+  const int32_t cached = blocks_->MatchPrefix(sequence->keys, sequence->tokens, cacheable, sequence->table).num_tokens;
   const int32_t kept_unused = num_running_ == 0 ? 0 : blocks_->num_usable() / 100;
   if (blocks_->BlocksMissing(sequence->table, known) + kept_unused > blocks_->num_unused()) {
     sequence->table.Clear();
@@ -167,7 +168,7 @@ bool Scheduler::TryAdmit(Sequence* sequence) {
     group.admitted = true;
     group.cached_tokens = cached;
     stats_.prompt_tokens += group.prompt_len();
-    stats_.prefix_query_tokens += reads_cache ? group.prompt_len() : 0;
+    stats_.prefix_query_tokens += all_scored && blocks_->prefix_cache_enabled() ? group.prompt_len() : 0;
     stats_.prefix_hit_tokens += cached;
   }
   return true;

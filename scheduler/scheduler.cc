@@ -129,7 +129,7 @@ void Scheduler::SetHeld(uint64_t handle, bool held) {
   CountRequest(*group, -1);
   group->held = held;
   CountRequest(*group, +1);
-  num_held_ += held ? 1 : -1;
+  stats_.requests_held += held ? 1 : -1;
   if (!held) return;
   for (Sequence& sequence : group->sequences) {
     if (sequence.state == SequenceState::kRunning) Preempt(&sequence);
@@ -201,7 +201,7 @@ void Scheduler::EmitEvent(Sequence* sequence, SequenceOutput event, StepOutputs*
 void Scheduler::Retire(SequenceGroup* group) {
   ++(group->aborted ? stats_.requests_aborted : group->failed ? stats_.requests_failed : stats_.requests_finished);
   CountRequest(*group, -1);
-  num_held_ -= group->held;
+  stats_.requests_held -= group->held;
   const auto owner = groups_.find(group->request.handle);
   finished_groups_.push_back(std::move(owner->second));
   groups_.erase(owner);
@@ -318,8 +318,8 @@ absl::Status Scheduler::CheckInvariants() const {
     return absl::InternalError(absl::StrFormat("%d sequences run and %d wait; %d and %d are listed", running, waiting,
                                                running_.size(), waiting_.size()));
   }
-  if (held != num_held_)
-    return absl::InternalError(absl::StrFormat("%d requests are held, %d counted", held, num_held_));
+  if (held != stats_.requests_held)
+    return absl::InternalError(absl::StrFormat("%d requests are held, %d counted", held, stats_.requests_held));
   if (requests_running != stats_.requests_running || requests_waiting != stats_.requests_waiting ||
       waiting_prompt_tokens != stats_.waiting_prompt_tokens) {
     return absl::InternalError(

@@ -28,6 +28,7 @@ struct SequenceLimits {
 struct SchedulerStats {
   int64_t steps = 0;                                       // plans made
   int32_t requests_running = 0, requests_waiting = 0;      // waiting: none of it holds blocks, nor is it held
+  int32_t requests_held = 0;                               // their readers do not keep up
   int64_t waiting_prompt_tokens = 0;                       // of waiting requests
   int64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;  // counted once a request, at its first admission
   int64_t preemptions = 0;
@@ -94,7 +95,7 @@ class Scheduler {
   void FailStep(const SchedulePlan& plan, const absl::Status& status, absl::Time now, StepOutputs* outputs);
 
   // Some request lives that is not held.
-  bool HasWork() const { return static_cast<int32_t>(groups_.size()) > num_held_; }
+  bool HasWork() const { return static_cast<int32_t>(groups_.size()) > stats_.requests_held; }
   // No live request has an earlier one.
   absl::Time next_deadline() const { return groups_.empty() ? absl::InfiniteFuture() : next_deadline_; }
   const SchedulerStats& stats() const { return stats_; }
@@ -155,7 +156,6 @@ class Scheduler {
   bool running_changed_ = false;    // running_ holds such others
   int32_t num_running_ = 0;         // sequences in state kRunning
   std::set<Sequence*, Before> waiting_;
-  int32_t num_held_ = 0;  // requests
 
   // Scratch of Schedule.
   std::vector<Sequence*> order_;

@@ -131,6 +131,7 @@ void AddServing(CLI::App& app, AllOptions& options, Command& command) {
 
   CLI::App* abort = app.add_subcommand("abort", "End running requests");
   abort->add_option("request-id", options.abort.request_ids, "Request ids")->required();
+  abort->add_flag("--json", options.abort.json, kJsonHelp);
   abort->callback([&] { command = [&](Session& session) { return RunAbort(options.abort, session); }; });
 }
 

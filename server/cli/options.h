@@ -64,6 +64,7 @@ struct DetokenizeOptions {
 
 struct AbortOptions {
   std::vector<std::string> request_ids;
+  bool json = false;
 };
 
 struct TokenizerOptions {

@@ -143,6 +143,7 @@ Json StatsToJson(const v1::GetStatsResponse& stats) {
           {"steps", stats.steps()},
           {"requests_running", stats.requests_running()},
           {"requests_waiting", stats.requests_waiting()},
+          {"requests_held", stats.requests_held()},
           {"waiting_prompt_tokens", stats.waiting_prompt_tokens()},
           {"kv_blocks_total", stats.kv_blocks_total()},
           {"kv_blocks_free", stats.kv_blocks_free()},
@@ -209,7 +210,7 @@ std::string ModelInfoText(const v1::GetModelInfoResponse& info) {
 std::string StatsText(const v1::GetStatsResponse& stats) {
   std::string text = absl::StrFormat(
       "%s, up %.0f s, %d steps\n"
-      "requests      %d running, %d waiting (%d prompt tokens)\n"
+      "requests      %d running, %d waiting (%d prompt tokens), %d held for slow readers\n"
       "              %d finished, %d aborted, %d failed\n"
       "tokens        %d prompt, %d generated\n"
       "KV blocks     %d active, %d cached, %d free of %d (%.1f %% in use)\n"
@@ -217,9 +218,9 @@ std::string StatsText(const v1::GetStatsResponse& stats) {
       "preemptions   %d\n"
       "streams       %d stalled, %d output queue waits\n",
       stats.healthy() ? "healthy" : "NOT healthy", stats.uptime_seconds(), stats.steps(), stats.requests_running(),
-      stats.requests_waiting(), stats.waiting_prompt_tokens(), stats.requests_finished(), stats.requests_aborted(),
-      stats.requests_failed(), stats.prompt_tokens(), stats.generation_tokens(), stats.kv_blocks_active(),
-      stats.kv_blocks_cached(), stats.kv_blocks_free(), stats.kv_blocks_total(),
+      stats.requests_waiting(), stats.waiting_prompt_tokens(), stats.requests_held(), stats.requests_finished(),
+      stats.requests_aborted(), stats.requests_failed(), stats.prompt_tokens(), stats.generation_tokens(),
+      stats.kv_blocks_active(), stats.kv_blocks_cached(), stats.kv_blocks_free(), stats.kv_blocks_total(),
       Percent(stats.kv_blocks_active(), stats.kv_blocks_total()),
       Percent(stats.prefix_hit_tokens(), stats.prefix_query_tokens()), stats.prefix_hit_tokens(),
       stats.prefix_query_tokens(), stats.evictions(), stats.preemptions(), stats.streams_stalled(),

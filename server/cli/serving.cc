@@ -72,7 +72,10 @@ int RunAbort(const AbortOptions& options, Session& session) {
   const std::unique_ptr<Client> client = ConnectOrReport(session);
   if (client == nullptr) return kExitNoConnection;
   const absl::Status status = client->Abort(request);
-  return status.ok() ? kExitOk : ReportFailure(session, status);
+  if (!status.ok()) return ReportFailure(session, status);
+  // Which of them were live the server does not say: unknown ids are no error.
+  if (options.json) session.out << JsonLine({{"request_ids", options.request_ids}}) << std::flush;
+  return kExitOk;
 }
 
 }  // namespace quire::cli

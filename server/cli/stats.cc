@@ -12,7 +12,8 @@ namespace {
 
 constexpr int kLinesPerHeader = 20;
 constexpr char kHeader[] =
-    "running waiting  active cached   free  hit%  preempt  steps/s  tok/s  ms/step  GEMM%  attn%  samp%  sched%  "
+    "running waiting    held  active cached   free  hit%  preempt  steps/s  tok/s  ms/step  GEMM%  attn%  samp%  "
+    "sched%  "
     "rest%\n";
 
 // One line of --watch: the present state, and rates between two readings.
@@ -23,8 +24,8 @@ std::string WatchLine(const v1::GetStatsResponse& before, const v1::GetStatsResp
   const double step_seconds = to.total() - from.total();
   const uint64_t steps = now.steps() - before.steps();
   return absl::StrFormat(
-      "%7d %7d %7d %6d %6d %5.1f %8d %8.1f %6.1f %8.2f %6.1f %6.1f %6.1f %7.1f %6.1f\n", now.requests_running(),
-      now.requests_waiting(), now.kv_blocks_active(), now.kv_blocks_cached(), now.kv_blocks_free(),
+      "%7d %7d %7d %7d %6d %6d %5.1f %8d %8.1f %6.1f %8.2f %6.1f %6.1f %6.1f %7.1f %6.1f\n", now.requests_running(),
+      now.requests_waiting(), now.requests_held(), now.kv_blocks_active(), now.kv_blocks_cached(), now.kv_blocks_free(),
       Percent(now.prefix_hit_tokens(), now.prefix_query_tokens()), now.preemptions(), rate(before.steps(), now.steps()),
       rate(before.generation_tokens(), now.generation_tokens()), steps > 0 ? step_seconds / steps * 1e3 : 0.0,
       Percent(to.linear() - from.linear(), step_seconds), Percent(to.attention() - from.attention(), step_seconds),

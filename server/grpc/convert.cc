@@ -123,6 +123,7 @@ void ToProto(const EngineStats& stats, absl::Duration uptime, int64_t streams_st
   response->set_steps(stats.steps);
   response->set_requests_running(stats.requests_running);
   response->set_requests_waiting(stats.requests_waiting);
+  response->set_requests_held(stats.requests_held);
   response->set_waiting_prompt_tokens(stats.waiting_prompt_tokens);
   response->set_kv_blocks_total(stats.kv_blocks_total);
   response->set_kv_blocks_free(stats.kv_blocks_free);

@@ -426,6 +426,7 @@ TEST(SchedulerTest, AHeldRequestHasNoBlocksAndDelaysNobodyUntilItGoesOn) {
   EXPECT_EQ(harness.blocks.stats().active, 0);
   EXPECT_EQ(harness.scheduler.stats().requests_running, 0);
   EXPECT_EQ(harness.scheduler.stats().requests_waiting, 0) << "a held request keeps nobody else out";
+  EXPECT_EQ(harness.scheduler.stats().requests_held, 1);
   EXPECT_EQ(harness.scheduler.stats().waiting_prompt_tokens, 0);
   EXPECT_FALSE(harness.scheduler.HasWork());
   EXPECT_FALSE(harness.Step());
@@ -443,10 +444,31 @@ TEST(SchedulerTest, AHeldRequestHasNoBlocksAndDelaysNobodyUntilItGoesOn) {
   EXPECT_EQ(harness.scheduler.stats().requests_waiting, 1);
   harness.scheduler.SetHeld(third, true);
   EXPECT_EQ(harness.scheduler.stats().requests_waiting, 0);
+  EXPECT_EQ(harness.scheduler.stats().requests_held, 1);
   harness.Abort(third);
+  EXPECT_EQ(harness.scheduler.stats().requests_held, 0);
   EXPECT_EQ(harness.scheduler.stats().requests_waiting, 0);
   EXPECT_EQ(harness.scheduler.stats().waiting_prompt_tokens, 0);
   harness.ExpectIdle();
+}
+
+TEST(SchedulerTest, APromptHeldAfterEachStepGoesOnWhereItsScoresEnd) {
+  constexpr int32_t kPrompt = 33, kOutput = 8, kBlock = 4;
+  SchedulerHarness h({.block_size = kBlock, .max_num_batched_tokens = 6});
+  SamplingParams params = Tokens(kOutput);
+  params.prompt_logprobs = 0;
+  const uint64_t handle = h.Add(Ids(kPrompt), params);
+  int32_t steps = 0;
+  for (; !h.seen(handle).finished; ++steps) {
+    ASSERT_LT(steps, 50);
+    ASSERT_TRUE(h.Step());
+    h.scheduler.SetHeld(handle, true);
+    h.scheduler.SetHeld(handle, false);
+  }
+  h.ExpectCorrect(handle);
+  EXPECT_LE(h.runner.tokens_computed(), kPrompt + kOutput + steps * kBlock) << "more than a block again for each hold";
+  EXPECT_EQ(h.seen(handle).last_event.cached_tokens, 0);
+  h.ExpectIdle();
 }
 
 TEST(SchedulerTest, StatisticsCountRequestsAndTokens) {

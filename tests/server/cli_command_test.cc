@@ -267,7 +267,7 @@ TEST_F(CommandTest, Models) {
 TEST_F(CommandTest, StatsSplitsTheTimeOfAStep) {
   const RunResult result = Run({"stats"});
   EXPECT_EQ(result.exit_code, 0);
-  EXPECT_THAT(result.out, HasSubstr("3 running, 0 waiting"));
+  EXPECT_THAT(result.out, HasSubstr("3 running, 0 waiting (0 prompt tokens), 2 held"));
   EXPECT_THAT(result.out, HasSubstr("25.0 % hits (50 of 200 tokens)"));
   EXPECT_THAT(result.out, HasSubstr("GEMM              6.000 ms   60.0 %"));
   EXPECT_THAT(result.out, HasSubstr("attention         3.000 ms   30.0 %"));
@@ -275,6 +275,7 @@ TEST_F(CommandTest, StatsSplitsTheTimeOfAStep) {
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_EQ(lines[0]["prefix_hit_rate"], 0.25);
   EXPECT_EQ(lines[0]["kv_blocks_active"], 2);
+  EXPECT_EQ(lines[0]["requests_held"], 2);
   EXPECT_TRUE(lines[0]["total_step_seconds"].contains("scheduling"));
 }
 
@@ -288,6 +289,7 @@ TEST_F(CommandTest, StatsWatchShowsRates) {
   std::getline(lines, second);
   EXPECT_FALSE(std::getline(lines, rest));
   EXPECT_THAT(header, HasSubstr("GEMM%"));
+  EXPECT_EQ(header.size(), first.size());
   // A second between two readings: 10 steps, 500 tokens, 10 ms a step.
   EXPECT_THAT(second, HasSubstr("10.0  500.0    10.00   60.0   30.0"));
 }
@@ -301,8 +303,12 @@ TEST_F(CommandTest, TokenizeAndDetokenize) {
 }
 
 TEST_F(CommandTest, Abort) {
-  EXPECT_EQ(Run({"abort", "a", "b"}).exit_code, 0);
+  const RunResult result = Run({"abort", "a", "b"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out, "");
   EXPECT_THAT(service().aborted, ElementsAre("a", "b"));
+  EXPECT_EQ(Run({"abort", "--json", "c"}).out, "{\"request_ids\":[\"c\"]}\n");
+  EXPECT_THAT(service().aborted, ElementsAre("c"));
 }
 
 TEST_F(CommandTest, BenchMeasuresEachConcurrency) {

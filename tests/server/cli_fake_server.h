@@ -113,6 +113,7 @@ class FakeGeneration : public v1::Generation::Service {
     response->set_prefix_query_tokens(200);
     response->set_prefix_hit_tokens(50);
     response->set_requests_running(3);
+    response->set_requests_held(2);
     response->set_kv_blocks_total(8);
     response->set_kv_blocks_active(2);
     v1::StepSeconds* step = response->mutable_total_step_seconds();
