@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cstdlib>
 #include <iostream>
+#include <memory>
 #include <set>
 #include <sstream>
 #include <string>
@@ -22,8 +23,16 @@ std::string EnvironmentName(const std::string& option) {
 }
 
 void AddServerFlags(CLI::App& app, ServerConfig& config) {
-  app.add_option("--grpc-listen", config.grpc_listen, "HOST:PORT, port 0 picks a free one; or unix:PATH")
-      ->capture_default_str()
+  app.add_option_function<std::string>(
+         "--grpc-listen",
+         [&config](const std::string& address) {
+           if (address.empty())
+             throw CLI::ArgumentMismatch("--grpc-listen: must not be empty: without HTTP nothing else would listen",
+                                         CLI::ExitCodes::ArgumentMismatch);
+           config.grpc_listen = address;
+         },
+         "HOST:PORT, port 0 picks a free one; or unix:PATH")
+      ->default_str(config.grpc_listen)
       ->type_name("ADDRESS");
   app.add_option_function<std::string>(
          "--http-listen",
@@ -70,23 +79,45 @@ bool IsGiven(const CLI::Option& option, const std::vector<std::string>& args) {
   });
 }
 
-// The arguments, preceded by those that the environment gives and the command line does not, neither themselves nor by
-// an option that excludes them: CLI11 itself would let the file of --config win over the environment.
+// Whether the command line has an option that excludes this one, which then does not count where else it is given.
+bool IsBeaten(const CLI::Option& option, const std::vector<std::string>& args) {
+  const std::set<CLI::Option*> rivals = option.get_excludes();
+  return std::any_of(rivals.begin(), rivals.end(), [&args](const CLI::Option* rival) { return IsGiven(*rival, args); });
+}
+
+// The arguments, preceded by those that the environment gives and the command line does not: CLI11 itself would let the
+// file of --config win over the environment.
 std::vector<std::string> WithEnvironment(const CLI::App& app, std::vector<std::string> args) {
   std::vector<std::string> merged;
   for (const CLI::Option* option : app.get_options()) {
     if (!option->get_configurable() && !option->check_lname("config")) continue;
-    const std::set<CLI::Option*> rivals = option->get_excludes();
-    const bool beaten =
-        IsGiven(*option, args) ||
-        std::any_of(rivals.begin(), rivals.end(), [&args](const CLI::Option* rival) { return IsGiven(*rival, args); });
+    if (IsGiven(*option, args) || IsBeaten(*option, args)) continue;
     const std::string& name = option->get_lnames().front();
-    const char* value = beaten ? nullptr : std::getenv(EnvironmentName(name).c_str());
+    const char* value = std::getenv(EnvironmentName(name).c_str());
     if (value != nullptr) merged.push_back("--" + name + "=" + value);
   }
   merged.insert(merged.end(), args.begin(), args.end());
   return merged;
 }
+
+// Reads the file of --config, but for what the command line beats.
+class FileOptions final : public CLI::ConfigTOML {
+ public:
+  FileOptions(const CLI::App& app, const std::vector<std::string>& args) : app_(app), args_(args) {}
+
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    std::vector<CLI::ConfigItem> items = CLI::ConfigTOML::from_config(input);
+    std::erase_if(items, [this](const CLI::ConfigItem& item) {
+      const CLI::Option* option = app_.get_option_no_throw("--" + item.name);
+      return option != nullptr && item.parents.empty() && IsBeaten(*option, args_);
+    });
+    return items;
+  }
+
+ private:
+  const CLI::App& app_;
+  const std::vector<std::string>& args_;
+};
 
 // The effective options as TOML that --config reads back. CLI11 writes options without a value as "": those are left
 // out, since most of them mean something else by it.
@@ -115,6 +146,7 @@ std::optional<ServerConfig> ParseServerConfig(int argc, const char* const* argv,
   app.allow_config_extras(CLI::config_extras_mode::error);
 
   const std::vector<std::string> given(argv + 1, argv + argc);
+  app.config_formatter(std::make_shared<FileOptions>(app, given));
   try {
     std::vector<std::string> args = WithEnvironment(app, given);
     std::reverse(args.begin(), args.end());  // CLI11 takes them from the back

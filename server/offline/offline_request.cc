@@ -17,8 +17,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kMaxLineBytes = size_t{64} << 20;
-
 absl::Status WrongType(const std::string& field, const char* wanted, const Json& value) {
   return InvalidField(field, absl::StrCat("must be ", wanted, ", is ", value.type_name()));
 }
@@ -143,7 +141,6 @@ OfflineRequest ParseOfflineRequest(const std::string& line, int64_t line_number)
     result.request = absl::InvalidArgumentError(absl::StrCat("line ", line_number, ": ", problem));
     return result;
   };
-  if (line.size() > kMaxLineBytes) return refuse(absl::StrCat(line.size(), " bytes, at most ", kMaxLineBytes));
   const bool valid_text = utf8::IsValid(line);
   std::string text = valid_text ? line : "";
   // A broken line is read all the same, for its id.

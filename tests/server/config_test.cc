@@ -153,6 +153,39 @@ TEST(ServerConfigTest, AnOptionOnTheCommandLineBeatsOnesOfTheEnvironmentThatItEx
   EXPECT_EQ(Parse({"--model", "m"}).config->engine.kv_cache_bytes, int64_t{1} << 30);
 }
 
+TEST(ServerConfigTest, AnOptionOnTheCommandLineBeatsOnesOfTheFileThatItExcludes) {
+  const std::string file = WriteFile("rival.toml", "kv-cache-memory = \"1GiB\"\nmax-num-seqs = 3\n");
+  const Parsed blocks = Parse({"--model", "m", "--config", file, "--kv-blocks", "5"});
+  ASSERT_TRUE(blocks.config.has_value()) << blocks.err;
+  EXPECT_EQ(blocks.config->engine.num_kv_blocks, 5);
+  EXPECT_EQ(blocks.config->engine.kv_cache_bytes, 0);
+  EXPECT_EQ(blocks.config->engine.scheduler.max_num_seqs, 3);
+}
+
+TEST(ServerConfigTest, TwoOptionsThatExcludeEachOtherExitSixtyFourWhereverTheyStand) {
+  const std::string both = WriteFile("both.toml", "memory-fraction = 0.5\nkv-blocks = 5\n");
+  const std::string fraction = WriteFile("fraction.toml", "memory-fraction = 0.5\n");
+  const auto expect_refused = [](const Parsed& parsed) {
+    EXPECT_FALSE(parsed.config.has_value());
+    EXPECT_EQ(parsed.exit_code, 64);
+    EXPECT_NE(parsed.err.find("--memory-fraction"), std::string::npos) << parsed.err;
+    EXPECT_NE(parsed.err.find("--kv-blocks"), std::string::npos) << parsed.err;
+  };
+  expect_refused(Parse({"--model", "m", "--config", both}));
+  const Environment blocks("QUIRE_KV_BLOCKS", "5");
+  expect_refused(Parse({"--model", "m", "--config", fraction}));
+  const Environment environment("QUIRE_MEMORY_FRACTION", "0.5");
+  expect_refused(Parse({"--model", "m"}));
+}
+
+TEST(ServerConfigTest, SomethingMustListen) {
+  const Parsed empty = Parse({"--model", "m", "--grpc-listen", ""});
+  EXPECT_EQ(empty.exit_code, 64);
+  EXPECT_NE(empty.err.find("--grpc-listen: must not be empty"), std::string::npos) << empty.err;
+  EXPECT_EQ(Parse({"--model", "m", "--grpc-listen="}).exit_code, 64);
+  EXPECT_EQ(Parse({"--model", "m", "--grpc-listen", "unix:x"}).config->grpc_listen, "unix:x");
+}
+
 TEST(ServerConfigTest, PreemptionRecomputes) {
   EXPECT_TRUE(Parse({"--model", "m", "--preemption", "auto"}).config.has_value());
   EXPECT_TRUE(Parse({"--model", "m", "--preemption", "recompute"}).config.has_value());

@@ -2,6 +2,7 @@
 #include <map>
 #include <memory>
 #include <sstream>
+#include <streambuf>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -162,31 +163,46 @@ struct FlushCounter : std::streambuf {
   int sync() override { return ++flushes, 0; }
 };
 
-// A batch on the simulated model; the answers by id.
+// A front end without a tokenizer on the simulated model.
+class SimFrontend {
+ public:
+  SimFrontend() {
+    SimRunnerOptions sim;
+    sim.config.vocab_size = 100;
+    sim.config.max_position_embeddings = 256;
+    sim.config.eos_token_ids = {2};
+    sim.num_kv_blocks = 65;
+    sim.block_size = 16;
+    sim.time_scale = 0;
+    auto runner = CreateSimRunner(sim);
+    EXPECT_TRUE(runner.ok()) << runner.status();
+    auto engine = CreateEngineWithRunner(EngineOptions(), sim.config, *std::move(runner));
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+    engine_->Start();
+    FrontendOptions options;
+    options.served_model_names = {"m"};
+    options.max_logprobs = -1;
+    frontend_ = std::make_unique<Frontend>(*engine_, tokenizer_, options);
+  }
+
+  Frontend& operator*() { return *frontend_; }
+
+ private:
+  const IdsOnlyTokenizer tokenizer_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Frontend> frontend_;
+};
+
+// The answers of a batch by id.
 std::map<json, json> RunBatch(const std::string& lines, int32_t max_in_flight) {
-  SimRunnerOptions sim;
-  sim.config.vocab_size = 100;
-  sim.config.max_position_embeddings = 256;
-  sim.config.eos_token_ids = {2};
-  sim.num_kv_blocks = 65;
-  sim.block_size = 16;
-  sim.time_scale = 0;
-  auto runner = CreateSimRunner(sim);
-  EXPECT_TRUE(runner.ok()) << runner.status();
-  auto engine = CreateEngineWithRunner(EngineOptions(), sim.config, *std::move(runner));
-  EXPECT_TRUE(engine.ok()) << engine.status();
-  (*engine)->Start();
-  const IdsOnlyTokenizer tokenizer;
-  FrontendOptions options;
-  options.served_model_names = {"m"};
-  options.max_logprobs = -1;
-  Frontend frontend(**engine, tokenizer, options);
+  SimFrontend frontend;
   std::istringstream in(lines);
   std::ostringstream out;
   FlushCounter counter;
   std::ostream tied(&counter);
   in.tie(&tied);  // as std::cin is to std::cout
-  const absl::Status status = RunOfflineBatch(frontend, in, out, max_in_flight);
+  const absl::Status status = RunOfflineBatch(*frontend, in, out, max_in_flight);
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(counter.flushes, 0) << "the reading thread flushed a stream that belongs to the writing one";
   EXPECT_EQ(in.tie(), &tied);
@@ -242,26 +258,51 @@ TEST(OfflineBatchTest, TextNeedsATokenizer) {
   EXPECT_THAT(answers.at(1)["error"]["message"].get<std::string>(), HasSubstr("no tokenizer"));
 }
 
-TEST(OfflineBatchTest, AnOutputThatCannotBeWrittenIsAnError) {
-  SimRunnerOptions sim;
-  sim.config.vocab_size = 100;
-  sim.config.max_position_embeddings = 64;
-  sim.num_kv_blocks = 5;
-  sim.block_size = 16;
-  sim.time_scale = 0;
-  auto runner = CreateSimRunner(sim);
-  ASSERT_TRUE(runner.ok());
-  auto engine = CreateEngineWithRunner(EngineOptions(), sim.config, *std::move(runner));
-  ASSERT_TRUE(engine.ok());
-  (*engine)->Start();
-  const IdsOnlyTokenizer tokenizer;
-  FrontendOptions options;
-  options.served_model_names = {"m"};
-  Frontend frontend(**engine, tokenizer, options);
-  std::istringstream in("{\"prompt_ids\": [1], \"max_tokens\": 1}\n");
-  std::ostringstream out;
-  out.setstate(std::ios::badbit);
-  EXPECT_EQ(RunOfflineBatch(frontend, in, out, 10).code(), absl::StatusCode::kInternal);
+TEST(OfflineBatchTest, ALineThatIsTooLongIsAnsweredAndSkipped) {
+  std::string lines = "{\"id\": 7, \"prompt_ids\": [1], \"max_tokens\": 1}\n";
+  lines += std::string(kMaxOfflineLineBytes + 1, ' ') + "\n{\"id\": 8, \"prompt_ids\": [1], \"max_tokens\": 1}";
+  const auto answers = RunBatch(lines, 10);
+  ASSERT_EQ(answers.size(), 3u);
+  EXPECT_EQ(answers.at(2)["error"]["code"], "INVALID_ARGUMENT");
+  EXPECT_EQ(answers.at(2)["error"]["message"], "line 2: 67108865 bytes are too long; at most 67108864");
+  EXPECT_EQ(answers.at(7)["usage"]["completion_tokens"], 1);
+  EXPECT_EQ(answers.at(8)["usage"]["completion_tokens"], 1);
+}
+
+// The same line for ever.
+class EndlessLines : public std::streambuf {
+ public:
+  explicit EndlessLines(std::string line) : line_(std::move(line)) {}
+
+ private:
+  int underflow() override {
+    setg(line_.data(), line_.data(), line_.data() + line_.size());
+    return traits_type::to_int_type(line_[0]);
+  }
+  std::string line_;
+};
+
+// Takes a few answers, then nothing.
+class FullDisk : public std::streambuf {
+ public:
+  explicit FullDisk(int room) : room_(room) {}
+
+ private:
+  int overflow(int c) override { return room_-- > 0 ? c : traits_type::eof(); }
+  int room_;
+};
+
+TEST(OfflineBatchTest, AnOutputThatCannotBeWrittenEndsTheBatch) {
+  for (const char* line : {"{\"prompt_ids\": [1], \"max_tokens\": 100}\n", "nonsense\n"}) {
+    SimFrontend frontend;
+    EndlessLines lines(line);
+    FullDisk disk(5000);
+    std::istream in(&lines);
+    std::ostream out(&disk);
+    const absl::Status status = RunOfflineBatch(*frontend, in, out, 10);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+    EXPECT_EQ(status.message(), "the results cannot be written");
+  }
 }
 
 }  // namespace
