@@ -115,7 +115,7 @@ absl::StatusOr<uint64_t> Frontend::Generate(GenerateRequest request, std::shared
   live->arrival = now;
   live->sink = std::move(sink);
   if (absl::Status status = live_.Add(live); !status.ok()) return Annotate(std::move(status));
-  live->sink->Accepted(live->request_id);
+  live->sink->Accepted(live->request_id, live->handle);
 
   auto shared = std::make_shared<ValidatedRequest>(std::move(validated));
   const absl::Status claimed = live_.ClaimId(*live, absl::InfinitePast());

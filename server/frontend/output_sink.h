@@ -71,8 +71,9 @@ struct OutputDelta {
 class OutputSink {
  public:
   virtual ~OutputSink() = default;
-  // The id of the request, made up if the client gave none. Before anything else, on the caller's thread.
-  virtual void Accepted(const std::string& /*request_id*/) {}
+  // The id of the request, made up if the client gave none, and what Frontend::Cancel and SetHeld know it by. Before
+  // anything else, on the caller's thread.
+  virtual void Accepted(const std::string& /*request_id*/, uint64_t /*handle*/) {}
   virtual void Write(OutputDelta delta) = 0;
   virtual void Fail(const absl::Status& status) = 0;
   // True once nobody reads any more: the request's id may then be used again. Any thread.

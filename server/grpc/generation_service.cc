@@ -12,6 +12,8 @@ namespace quire {
 namespace {
 
 constexpr int kMaxAbortIds = 4096, kMaxDetokenizeIds = 1 << 20;
+// A token is a byte or more and an id three bytes at most: the answer stays below the 4 MiB that clients take.
+constexpr size_t kMaxTokenizeBytes = 1 << 20;
 
 grpc::Status Loading() {
   return ToGrpcStatus(RetryAfter(absl::UnavailableError("the model is still loading"), absl::Seconds(1)));
@@ -41,7 +43,7 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* GenerationService::GenerateStrea
 grpc::ServerUnaryReactor* GenerationService::Generate(grpc::CallbackServerContext* context,
                                                       const v1::GenerateRequest* request,
                                                       v1::GenerateResponse* response) {
-  if (Frontend* const to = frontend()) return UnaryReactor::Start(context, request, response, *to);
+  if (Frontend* const to = frontend()) return UnaryReactor::Start(context, request, response, *to, streams_);
   return Answer(context, Loading());
 }
 
@@ -50,6 +52,10 @@ grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContex
                                                       v1::TokenizeResponse* response) {
   Frontend* const to = frontend();
   if (to == nullptr) return Answer(context, Loading());
+  if (request->text().size() > kMaxTokenizeBytes)
+    return Answer(
+        context, ToGrpcStatus(InvalidField("text", absl::StrCat(request->text().size(), " bytes are too long; at most ",
+                                                                kMaxTokenizeBytes))));
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   const bool add_special_tokens = !request->has_add_special_tokens() || request->add_special_tokens();
   to->Tokenize(request->text(), add_special_tokens,

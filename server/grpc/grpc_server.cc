@@ -65,15 +65,17 @@ bool SomebodyListens(const std::string& unix_path) {
   return connected;
 }
 
-void SetArguments(grpc::ServerBuilder* builder) {
+int Milliseconds(absl::Duration duration) { return static_cast<int>(absl::ToInt64Milliseconds(duration)); }
+
+void SetArguments(const GrpcServerOptions& options, grpc::ServerBuilder* builder) {
   builder->SetMaxReceiveMessageSize(kMaxReceiveBytes);
   builder->SetMaxSendMessageSize(-1);
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
-  // Gateways ping idle connections every 10 to 30 s, some clients each second; a ping costs nothing.
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(options.keepalive_time));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(options.keepalive_timeout));
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                              Milliseconds(options.min_ping_interval));
 }
 
 }  // namespace
@@ -102,7 +104,7 @@ absl::Status GrpcServer::Open() {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
-  SetArguments(&builder);
+  SetArguments(options_, &builder);
   int port = -1;
   builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(service_.get());

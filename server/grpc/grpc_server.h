@@ -20,7 +20,12 @@ class GenerationService;
 
 struct GrpcServerOptions {
   std::string listen;                                // "HOST:PORT", port 0 picks a free one, or "unix:PATH"
-  absl::Duration stall_timeout = absl::Seconds(30);  // a write that lasts longer cancels its stream
+  absl::Duration stall_timeout = absl::Seconds(30);  // a write that lasts longer cancels its call
+  // A connection that says nothing for so long is pinged, and given up unless it answers.
+  absl::Duration keepalive_time = absl::Seconds(60), keepalive_timeout = absl::Seconds(20);
+  // Clients that ping more often are sent away. Gateways ping idle connections every 10 to 30 s, some clients each
+  // second; a ping costs nothing.
+  absl::Duration min_ping_interval = absl::Milliseconds(500);
   std::string version;
   int32_t max_num_seqs = 0, max_num_batched_tokens = 0;  // for GetModelInfo
 };
@@ -38,7 +43,7 @@ class GrpcServer {
   void SetFrontend(Frontend* frontend);
   // Health is NOT_SERVING from now on, whatever the engine says.
   void SetDraining();
-  // Blocks until all accepted streams have been sent to their end, or until `deadline`; true in the first case. A
+  // Blocks until all accepted calls have been sent to their end, or until `deadline`; true in the first case. A
   // client that does not read is cancelled after stall_timeout as ever.
   bool WaitStreamsSent(absl::Time deadline);
   // Refuses new connections, waits for calls under way until `deadline`, cancels the rest, ends. Idempotent.

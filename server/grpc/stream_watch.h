@@ -15,11 +15,11 @@ namespace quire {
 class Stallable {
  public:
   virtual ~Stallable() = default;
-  // Cancels the call if its write has been under way for longer than `stall_timeout`, and counts it.
+  // Cancels the call if what it sends has been under way for longer than `stall_timeout`, and counts it.
   virtual void CancelIfStalled(absl::Time now, absl::Duration stall_timeout) = 0;
 };
 
-// All streaming calls under way; one thread looks them over a few times a second. Any thread.
+// All calls of GenerateStream and Generate under way; one thread looks them over a few times a second. Any thread.
 class StreamWatch {
  public:
   void Add(const std::shared_ptr<Stallable>& stream);
@@ -30,7 +30,7 @@ class StreamWatch {
 
   // Cancels the stalled ones.
   void CancelStalled(absl::Time now, absl::Duration stall_timeout);
-  // A stream had to be cancelled for its client's not reading.
+  // A call had to be cancelled for its client's not reading.
   void CountStalled() { num_stalled_.fetch_add(1, std::memory_order_relaxed); }
   int64_t num_stalled() const { return num_stalled_.load(std::memory_order_relaxed); }
 

@@ -14,7 +14,7 @@ namespace quire::testing {
 // A client that remembers everything it was sent.
 class CollectingSink final : public OutputSink {
  public:
-  void Accepted(const std::string& request_id) override { id = request_id; }
+  void Accepted(const std::string& request_id, uint64_t /*handle*/) override { id = request_id; }
   void Write(OutputDelta delta) override {
     MutexLock lock(&mutex_);
     ended_twice_ |= ended_;

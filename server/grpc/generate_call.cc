@@ -1,0 +1,99 @@
+#include "server/grpc/generate_call.h"
+
+#include <utility>
+
+#include "kernels/base/status_macros.h"
+#include "server/grpc/convert.h"
+
+namespace quire {
+namespace {
+
+absl::StatusOr<uint64_t> Submit(const grpc::CallbackServerContext& context, const v1::GenerateRequest* request,
+                                std::shared_ptr<OutputSink> sink, Frontend& frontend) {
+  // Ids are copied: too many of them are refused before.
+  if (request->has_token_ids()) QUIRE_RETURN_IF_ERROR(frontend.CheckPromptLength(request->token_ids().ids_size()));
+  // gRPC keeps the request for us alone; its text is moved out, not copied.
+  GenerateRequest out = FromProto(*const_cast<v1::GenerateRequest*>(request));
+  const auto deadline = context.deadline();
+  if (deadline != std::chrono::system_clock::time_point::max()) out.deadline = absl::FromChrono(deadline);
+  return frontend.Generate(std::move(out), std::move(sink));
+}
+
+}  // namespace
+
+GenerateCall::GenerateCall(grpc::CallbackServerContext* context, Frontend& frontend, StreamWatch& watch)
+    : frontend_(frontend), context_(context), watch_(watch) {}
+
+void GenerateCall::Start(const std::shared_ptr<GenerateCall>& call, const v1::GenerateRequest* request) {
+  {
+    absl::MutexLock lock(&call->mutex_);
+    call->self_ = call;
+  }
+  call->watch_.Add(call);
+  const absl::Status status = Submit(*call->context_, request, call, call->frontend_).status();
+  if (status.ok()) return;
+  call->watch_.Remove(call.get());  // nobody waits for those that were refused
+  call->Fail(status);
+}
+
+void GenerateCall::Accepted(const std::string& request_id, uint64_t handle) {
+  request_id_ = request_id;
+  bool gone;
+  {
+    absl::MutexLock lock(&mutex_);
+    handle_ = handle;
+    gone = gone_;
+  }
+  if (gone) frontend_.Cancel(handle);  // the client went before there was anything to cancel
+}
+
+bool GenerateCall::IsGone() const {
+  absl::MutexLock lock(&mutex_);
+  return gone_ || done_ || context_->IsCancelled();
+}
+
+void GenerateCall::CancelIfStalled(absl::Time now, absl::Duration stall_timeout) {
+  uint64_t handle;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (done_ || gone_ || !sending_since_ || now - *sending_since_ < stall_timeout) return;
+    watch_.CountStalled();  // before anybody can see the consequences
+    gone_ = true;
+    pending_.Clear();
+    // Ends what is under way; OnWriteDone, OnCancel or OnDone go on from there. gRPC calls none of them from in here.
+    context_->TryCancel();
+    handle = handle_;
+  }
+  if (handle != 0) frontend_.Cancel(handle);
+}
+
+void GenerateCall::Leave() {
+  uint64_t handle;
+  {
+    absl::MutexLock lock(&mutex_);
+    gone_ = true;
+    pending_.Clear();
+    handle = handle_;
+  }
+  if (handle != 0) frontend_.Cancel(handle);
+}
+
+void GenerateCall::Done() {
+  watch_.Remove(this);
+  std::shared_ptr<GenerateCall> self;
+  uint64_t handle;
+  {
+    absl::MutexLock lock(&mutex_);
+    done_ = true;
+    self = std::move(self_);
+    handle = gone_ ? handle_ : 0;
+  }
+  if (handle != 0) frontend_.Cancel(handle);  // a write that failed without OnCancel
+}
+
+void GenerateCall::NoteSending(bool is_end) {
+  sending_since_ = absl::Now();
+  finished_ = is_end;
+}
+
+}  // namespace quire

@@ -1,0 +1,216 @@
+// What a call ends with: health, refusals, failures, small calls.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "google/rpc/error_details.pb.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "tests/server/grpc_fixture.h"
+
+namespace quire {
+namespace {
+
+using ::grpc::health::v1::HealthCheckResponse;
+using ::quire::testing::FakeEngine;
+using ::quire::testing::FakeTokenizer;
+using ::quire::testing::GetDetail;
+using ::quire::testing::GrpcTest;
+using ::quire::testing::ServerFixture;
+using ::quire::testing::SocketAddress;
+using ::quire::testing::TextRequest;
+
+TEST(GrpcServerTest, HealthAndCallsFollowLoadingServingUnhealthyAndDraining) {
+  FakeEngine engine;
+  FakeTokenizer tokenizer;
+  ServerFixture fixture(engine, tokenizer, "health");
+  const auto health = grpc::health::v1::Health::NewStub(fixture.channel);
+  const auto check = [&](const std::string& service, HealthCheckResponse* response) {
+    grpc::ClientContext context;
+    grpc::health::v1::HealthCheckRequest request;
+    request.set_service(service);
+    return health->Check(&context, request, response);
+  };
+  HealthCheckResponse response;
+  ASSERT_TRUE(check("", &response).ok());
+  EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
+  ASSERT_TRUE(check("quire.v1.Generation", &response).ok());
+  EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
+  EXPECT_EQ(check("no.such.Service", &response).error_code(), grpc::StatusCode::NOT_FOUND);
+  {
+    grpc::ClientContext context;
+    v1::GenerateResponse answer;
+    const grpc::Status status = fixture.stub->Generate(&context, TextRequest(), &answer);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+    google::rpc::RetryInfo retry;
+    EXPECT_TRUE(GetDetail(status, &retry));
+    EXPECT_GT(retry.retry_delay().seconds(), 0);
+  }
+
+  grpc::ClientContext context;
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service("quire.v1.Generation");
+  auto watch = health->Watch(&context, request);
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
+  fixture.server->SetFrontend(fixture.frontend.get());
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVING);
+  engine.SetHealthy(false);
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
+  engine.SetHealthy(true);
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVING);
+  fixture.server->SetDraining();
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
+  context.TryCancel();
+}
+
+TEST(GrpcServerTest, PortsArePickedNotSharedAndChecked) {
+  GrpcServerOptions options;
+  options.listen = "127.0.0.1:0";
+  const auto first = GrpcServer::Start(options);
+  ASSERT_TRUE(first.ok());
+  EXPECT_NE((*first)->address(), "127.0.0.1:0");
+  options.listen = (*first)->address();
+  EXPECT_EQ(GrpcServer::Start(options).status().code(), absl::StatusCode::kUnavailable);
+  options.listen = SocketAddress("taken");
+  const auto second = GrpcServer::Start(options);
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ(GrpcServer::Start(options).status().code(), absl::StatusCode::kUnavailable);
+  for (const char* bad : {"", "localhost", ":5", "127.0.0.1:70000", "127.0.0.1:x", "unix:"}) {
+    options.listen = bad;
+    EXPECT_EQ(GrpcServer::Start(options).status().code(), absl::StatusCode::kFailedPrecondition) << bad;
+  }
+}
+
+TEST_F(GrpcTest, EveryRefusalHasItsStatusAndDetailsInBothForms) {
+  v1::GenerateRequest bad_field = TextRequest(), bad_model = TextRequest(), no_prompt, live = TextRequest("live");
+  bad_field.mutable_sampling()->set_top_p(0);
+  bad_model.set_model("other");
+  v1::GenerateRequest too_long;
+  too_long.mutable_token_ids()->mutable_ids()->Resize(4096, 4'000'000'000u);
+  grpc::ClientContext live_context;
+  auto live_reader = stub().GenerateStream(&live_context, live);
+  engine_.WaitForRequest(1);
+  struct Case {
+    v1::GenerateRequest request;
+    grpc::StatusCode code;
+    std::string field;
+  };
+  const std::vector<Case> cases = {{bad_field, grpc::StatusCode::INVALID_ARGUMENT, "sampling.top_p"},
+                                   {no_prompt, grpc::StatusCode::INVALID_ARGUMENT, "prompt"},
+                                   {too_long, grpc::StatusCode::INVALID_ARGUMENT, "prompt"},
+                                   {bad_model, grpc::StatusCode::NOT_FOUND, ""},
+                                   {live, grpc::StatusCode::ALREADY_EXISTS, ""}};
+  for (const Case& c : cases) {
+    for (const grpc::Status& status : {RunUnary(c.request), RunStream(c.request)}) {
+      EXPECT_EQ(status.error_code(), c.code) << status.error_message();
+      google::rpc::BadRequest details;
+      ASSERT_EQ(GetDetail(status, &details), !c.field.empty());
+      if (!c.field.empty()) {
+        EXPECT_EQ(details.field_violations(0).field(), c.field);
+      }
+    }
+  }
+  live_context.TryCancel();
+  const std::vector<std::pair<absl::Status, grpc::StatusCode>> refusals = {
+      {absl::ResourceExhaustedError("queue full"), grpc::StatusCode::RESOURCE_EXHAUSTED},
+      {absl::UnavailableError("draining"), grpc::StatusCode::UNAVAILABLE}};
+  for (const auto& [refusal, code] : refusals) {
+    engine_.RefuseWith(refusal);
+    for (const grpc::Status& status : {RunUnary(TextRequest()), RunStream(TextRequest())}) {
+      EXPECT_EQ(status.error_code(), code);
+      google::rpc::RetryInfo retry;
+      EXPECT_TRUE(GetDetail(status, &retry));
+    }
+  }
+}
+
+TEST_F(GrpcTest, FailuresAfterTheFirstTokenAreStatusesAndOurFaultsOpaque) {
+  const std::vector<std::pair<absl::Status, grpc::StatusCode>> cases = {
+      {absl::FailedPreconditionError("logits are not finite"), grpc::StatusCode::FAILED_PRECONDITION},
+      {absl::DeadlineExceededError("too late"), grpc::StatusCode::DEADLINE_EXCEEDED},
+      {absl::InternalError("secret pointer 0x1234"), grpc::StatusCode::INTERNAL}};
+  size_t count = 0;
+  for (const auto& [error, code] : cases) {
+    grpc::ClientContext context;
+    auto reader = stub().GenerateStream(&context, TextRequest());
+    const uint64_t handle = engine_.WaitForRequest(++count).handle;
+    engine_.EmitToken(handle, 'a');
+    v1::GenerateResponse response;
+    ASSERT_TRUE(reader->Read(&response));
+    StepOutputs step;
+    step.sequences.push_back(FakeEngine::MakeEvent(handle, -1, FinishReason::kError, 0));
+    step.sequences.back().error = error;
+    engine_.Emit(step);
+    EXPECT_FALSE(reader->Read(&response));
+    const grpc::Status status = reader->Finish();
+    EXPECT_EQ(status.error_code(), code);
+    EXPECT_EQ(status.error_message().find("secret"), std::string::npos);
+  }
+}
+
+TEST_F(GrpcTest, MalformedUtf8IsRefusedAndTheServerLives) {
+  grpc::GenericStub generic(fixture_.channel);
+  grpc::CompletionQueue queue;
+  grpc::ClientContext context;
+  const std::string bytes = "\x1a\x02\xC3\x28";  // field 3, text, two bytes that are no UTF-8
+  grpc::Slice slice(bytes);
+  const grpc::ByteBuffer request(&slice, 1);
+  auto call = generic.PrepareUnaryCall(&context, "/quire.v1.Generation/Generate", request, &queue);
+  call->StartCall();
+  grpc::ByteBuffer response;
+  grpc::Status status;
+  call->Finish(&response, &status, nullptr);
+  void* tag;
+  bool ok;
+  ASSERT_TRUE(queue.Next(&tag, &ok));
+  EXPECT_FALSE(status.ok());
+  grpc::ClientContext stats_context;
+  v1::GetStatsResponse stats;
+  EXPECT_TRUE(stub().GetStats(&stats_context, {}, &stats).ok());
+}
+
+TEST_F(GrpcTest, ModelInfoTokenizeAndDetokenize) {
+  grpc::ClientContext c1, c2, c3, c4, c5, c6, c7;
+  v1::GetModelInfoResponse info;
+  ASSERT_TRUE(stub().GetModelInfo(&c1, {}, &info).ok());
+  EXPECT_EQ(info.model(), "fake");
+  EXPECT_EQ(info.max_model_len(), 4096u);
+  EXPECT_EQ(info.eos_token_ids(0), 257u);
+  v1::TokenizeRequest tokenize;
+  tokenize.set_text("hi");
+  v1::TokenizeResponse tokens;
+  ASSERT_TRUE(stub().Tokenize(&c2, tokenize, &tokens).ok());
+  ASSERT_EQ(tokens.ids_size(), 3);
+  EXPECT_EQ(tokens.max_model_len(), 4096u);
+  v1::DetokenizeRequest detokenize;
+  *detokenize.mutable_ids() = tokens.ids();
+  v1::DetokenizeResponse text;
+  ASSERT_TRUE(stub().Detokenize(&c3, detokenize, &text).ok());
+  EXPECT_EQ(text.text(), "hi");
+  tokenize.set_text(std::string(1 << 20, 'x'));
+  ASSERT_TRUE(stub().Tokenize(&c6, tokenize, &tokens).ok());
+  EXPECT_EQ(tokens.ids_size(), (1 << 20) + 1);
+  tokenize.mutable_text()->push_back('x');
+  const grpc::Status too_long = stub().Tokenize(&c7, tokenize, &tokens);
+  EXPECT_EQ(too_long.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(too_long.error_message(), "text: 1048577 bytes are too long; at most 1048576");
+  google::rpc::BadRequest details;
+  ASSERT_TRUE(GetDetail(too_long, &details));
+  EXPECT_EQ(details.field_violations(0).field(), "text");
+  detokenize.add_ids(4'000'000'000u);
+  EXPECT_EQ(stub().Detokenize(&c4, detokenize, &text).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  detokenize.mutable_ids()->Resize((1 << 20) + 1, 'h');
+  const grpc::Status too_many = stub().Detokenize(&c5, detokenize, &text);
+  EXPECT_EQ(too_many.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_NE(too_many.error_message().find("ids: 1048577 ids are too many; at most 1048576"), std::string::npos)
+      << too_many.error_message();
+}
+
+}  // namespace
+}  // namespace quire
