@@ -206,6 +206,20 @@ class ProcessTest(unittest.TestCase):
             self.assertEqual(raised.exception.code(), grpc.StatusCode.UNAVAILABLE)
         self.assertEqual(daemon.wait(), 0)
 
+    def test_lame_duck_still_accepts_then_drains(self):
+        daemon = Daemon("--lame-duck", "3600", "--sim-time-scale", "0")
+        with grpc.insecure_channel(daemon.address) as channel:
+            daemon.process.send_signal(signal.SIGTERM)
+            while health(channel):  # until the signal has been seen
+                pass
+            for _ in range(20):
+                self.assertEqual(completion_tokens(list(stream(channel, max_tokens=5))[-1]), 5)
+            self.assertIsNone(daemon.process.poll())
+        self.assertEqual(daemon.stop(), 0)  # a second signal
+
+        daemon = Daemon("--lame-duck", "0.01", "--sim-time-scale", "0")
+        self.assertEqual(daemon.stop(), 0)
+
     def test_second_signal_stops_at_once(self):
         daemon = Daemon("--sim-time-scale", "20", "--drain-timeout", "3600")
         with grpc.insecure_channel(daemon.address) as channel:
@@ -220,7 +234,7 @@ class ProcessTest(unittest.TestCase):
     def test_exit_codes(self):
         daemon = Daemon()
         for code, args in ((69, ["--grpc-listen", daemon.address]), (66, ["--model", "/no/such/model"]),
-                           (64, ["--no-such-option"]), (64, ["--http-listen", "127.0.0.1:1"]),
+                           (64, ["--no-such-option"]), (64, ["--http-listen", "127.0.0.1:1"]), (64, ["--grpc-listen", ""]),
                            (78, ["--block-size", "3"]), (78, ["--grpc-listen", "nonsense"])):
             with self.subTest(args=args):
                 base = [QUIRED, "--device", "sim", "--grpc-listen", "127.0.0.1:0", "--model", MODEL]
