@@ -11,6 +11,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "google/protobuf/stubs/logging.h"
 #include "grpc/grpc.h"
 #include "grpc/support/log.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -32,6 +33,11 @@ void ForwardLog(gpr_log_func_args* args) {
   if (args->severity == GPR_LOG_SEVERITY_ERROR) {
     spdlog::debug("grpc: {}", args->message);
   }
+}
+
+// Of messages that cannot be read, malformed UTF-8 above all: a client could fill the log with them, past its format.
+void ForwardProtobufLog(google::protobuf::LogLevel, const char*, int, const std::string& message) {
+  spdlog::debug("protobuf: {}", message);
 }
 
 // The path of "unix:PATH"; empty for other addresses.
@@ -101,6 +107,7 @@ absl::Status GrpcServer::Open() {
   // Never given back: the library's shut-down with its last user may wait 10 s for a poller of its own.
   [[maybe_unused]] static const bool kInitialized = (grpc_init(), true);
   gpr_set_log_function(&ForwardLog);
+  google::protobuf::SetLogHandler(&ForwardProtobufLog);
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;

@@ -286,6 +286,8 @@ class ProcessTest(unittest.TestCase):
             listing = next(call(iter([b"\x3a\x01*"])))  # list_services = 7
             self.assertIn(b"quire.v1.Generation", listing)
             self.assertIn(b"grpc.health.v1.Health", listing)
+            with self.assertRaises(grpc.RpcError):  # text = 3 that is no UTF-8: what the library says is no event
+                channel.unary_unary("/quire.v1.Generation/Generate")(b"\x1a\x02\xc3\x28")
         self.assertEqual(daemon.stop(), 0)
         events = [json.loads(line) for line in daemon.lines if not line.startswith("quired: ready")]
         self.assertTrue(events)
