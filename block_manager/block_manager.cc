@@ -15,51 +15,79 @@ BlockManager::BlockManager(const BlockManagerOptions& options)
       min_partial_tokens_(options.min_partial_tokens),
       chain_hash_(options.chain_hash),
       cache_(options.num_blocks, options.block_size),
-      pool_(options.num_blocks, &BlockManager::OnEvict, this) {
+      eviction_(options.num_blocks, options.eviction),
+      events_(options.num_events, options.block_size),
+      misses_(options.num_remembered),
+      integrity_(options.integrity ? std::make_unique<IntegrityLog>(options.num_blocks) : nullptr),
+      pool_(options.num_blocks, this) {
   QUIRE_CHECK(options.min_partial_tokens >= 1);
   QUIRE_CHECK(int64_t{options.num_blocks} * options.block_size <= INT32_MAX);
-}
-
-void BlockManager::OnEvict(void* self, BlockId block) {
-  auto* manager = static_cast<BlockManager*>(self);
-  manager->cache_.Erase(block);
-  ++manager->num_evictions_;
 }
 
 PrefixMatch BlockManager::MatchPrefix(const PrefixKeys& keys, absl::Span<const int32_t> tokens, int32_t max_tokens,
                                       BlockTable& table) {
   QUIRE_CHECK(table.empty());
   table.link_ = PrefixCache::Root(keys.root);
-  PrefixMatch match;
+  table.epoch_ = epoch_;
   if (!enable_prefix_cache_) return {.miss = MissReason::kCacheOff};
-  const int32_t limit = std::min(max_tokens, static_cast<int32_t>(tokens.size()));
+  if (!keys.read) return {.miss = MissReason::kBypassed};
+  PrefixMatch match;
+  tokens = tokens.subspan(0, std::max(0, max_tokens));
+  const auto limit = static_cast<int32_t>(tokens.size());
   const int32_t num_blocks = std::min(limit / block_size_, static_cast<int32_t>(keys.blocks.size()));
   for (int32_t i = 0; i < num_blocks; ++i) {
     const BlockId block =
         cache_.Find(table.link_, keys.blocks[i], tokens.subspan(int64_t{i} * block_size_, block_size_));
     if (block == kNullBlock) break;
     pool_.Acquire(block);
+    if (integrity_) integrity_->Found(block);
     table.blocks_.push_back(block);
     table.link_ = cache_.link(block);
   }
   table.num_published_ = match.missed_block = table.size();
   table.num_stored_ = match.num_tokens = table.size() * block_size_;
-
-  const int32_t wanted = std::min(limit - match.num_tokens, block_size_);
-  if (wanted <= 0) return match;
-  const PrefixCache::Match partial = cache_.FindLongest(table.link_, tokens.subspan(match.num_tokens, wanted));
-  if (partial.num_tokens < wanted) {
-    match.miss = partial.num_tokens == 0 || partial.num_tokens >= min_partial_tokens_ ? MissReason::kNeverSeen
-                                                                                      : MissReason::kCopyNotWorth;
-  }
-  if (partial.num_tokens > 0 && partial.num_tokens >= min_partial_tokens_) {
-    pool_.Acquire(partial.block);
-    table.blocks_.push_back(partial.block);
-    match.partial_tokens = partial.num_tokens;
-    match.num_tokens += partial.num_tokens;
-    table.num_stored_ = match.num_tokens;
-  }
+  table.hit_pending_ = table.size() > 0;
+  MatchInsideBlock(tokens.subspan(match.num_tokens, block_size_), table, &match);
+  if (match.num_tokens < limit) Explain(keys, tokens, &match);
   return match;
+}
+
+// `tokens`: those wanted of the next block, perhaps none.
+void BlockManager::MatchInsideBlock(absl::Span<const int32_t> tokens, BlockTable& table, PrefixMatch* match) {
+  if (tokens.empty()) return;
+  if (static_cast<int32_t>(tokens.size()) < min_partial_tokens_) {
+    match->miss = MissReason::kUnderMinimum;
+    return;
+  }
+  const PrefixCache::Match found = cache_.FindLongest(table.link_, tokens);
+  if (found.num_tokens < min_partial_tokens_) {
+    match->miss = found.num_tokens == 0 ? MissReason::kNeverSeen : MissReason::kCopyNotWorth;
+    return;
+  }
+  pool_.Acquire(found.block);
+  if (integrity_) integrity_->Found(found.block);
+  table.blocks_.push_back(found.block);
+  match->partial_tokens = found.num_tokens;
+  match->num_tokens += found.num_tokens;
+  table.num_stored_ = match->num_tokens;
+}
+
+// Why less than `tokens` was found.
+void BlockManager::Explain(const PrefixKeys& keys, absl::Span<const int32_t> tokens, PrefixMatch* match) const {
+  if (match->miss == MissReason::kUnderMinimum || match->miss == MissReason::kCopyNotWorth) return;
+  match->miss = MissReason::kNeverSeen;
+  const int32_t i = match->missed_block;
+  if (i < static_cast<int32_t>(keys.blocks.size())) {
+    if (const auto when = misses_.WhenEvicted(keys.blocks[i])) {
+      match->miss = MissReason::kEvicted;
+      match->evicted_at = *when;
+      return;
+    }
+  }
+  if (i == 0 && static_cast<int32_t>(tokens.size()) >= block_size_ &&
+      misses_.HasOtherRoot(chain_hash_({}, tokens.subspan(0, block_size_)), keys.root, keys.tenant)) {
+    match->miss = MissReason::kOtherRoot;
+  }
 }
 
 int32_t BlockManager::SharedTail(const BlockTable& table, int32_t total_tokens) const {
@@ -82,15 +110,20 @@ absl::Status BlockManager::Reserve(BlockTable& table, int32_t total_tokens, std:
     return absl::ResourceExhaustedError(
         absl::StrFormat("%d KV blocks wanted, %d of %d unused", missing, pool_.num_unused(), num_usable()));
   }
+  if (table.empty()) table.epoch_ = epoch_;
   const int32_t fresh = std::max(0, BlocksFor(total_tokens) - table.size());
   const int32_t tail = SharedTail(table, total_tokens);
   const bool copy = tail >= 0 && fresh < pool_.num_unused();
   if (fresh == 0 && tail < 0) return absl::OkStatus();
   const size_t old_size = table.blocks_.size();
   table.blocks_.resize(old_size + fresh + copy);
-  if (absl::Status status = pool_.Allocate(absl::MakeSpan(table.blocks_).subspan(old_size)); !status.ok()) {
+  const absl::Span<BlockId> taken = absl::MakeSpan(table.blocks_).subspan(old_size);
+  if (absl::Status status = pool_.Allocate(taken); !status.ok()) {
     table.blocks_.resize(old_size);
     return status;
+  }
+  if (integrity_) {
+    for (const BlockId block : taken) integrity_->HandedOut(block);
   }
   if (copy) {
     QUIRE_CHECK(copies != nullptr);
@@ -109,9 +142,22 @@ absl::Status BlockManager::Reserve(BlockTable& table, int32_t total_tokens, std:
 void BlockManager::Publish(BlockTable& table, absl::Span<const int32_t> tokens, int32_t num_computed,
                            PrefixKeys& keys) {
   QUIRE_CHECK(BlocksFor(num_computed) <= table.size() && num_computed <= static_cast<int32_t>(tokens.size()));
+  if (table.hit_pending_) CountHit(table, keys);
   table.num_stored_ = num_computed;
   table.copy_pending_ = false;
-  if (enable_prefix_cache_ && num_computed / block_size_ > table.num_published_) PublishFull(table, tokens, keys);
+  if (num_computed / block_size_ > table.num_published_ && MayPublish(table, keys)) PublishFull(table, tokens, keys);
+}
+
+bool BlockManager::MayPublish(const BlockTable& table, const PrefixKeys& keys) const {
+  return enable_prefix_cache_ && keys.write && table.epoch_ == epoch_;
+}
+
+void BlockManager::CountHit(BlockTable& table, const PrefixKeys& keys) {
+  table.hit_pending_ = false;
+  if (!cache_.IsAlive(table.link_)) return;  // dropped since
+  for (int32_t i = 0; i < table.num_published_; ++i) {
+    eviction_.CountHit(table.blocks_[i], keys.retention.For(i * block_size_, (i + 1) * block_size_));
+  }
 }
 
 void BlockManager::PublishFull(BlockTable& table, absl::Span<const int32_t> tokens, PrefixKeys& keys) {
@@ -119,6 +165,7 @@ void BlockManager::PublishFull(BlockTable& table, absl::Span<const int32_t> toke
   if (table.num_published_ == 0 || !cache_.IsAlive(table.link_)) {
     table.num_published_ = 0;
     table.link_ = PrefixCache::Root(keys.root);
+    table.hit_pending_ = false;  // what was hit is gone
   }
   const int32_t num_full = table.num_stored_ / block_size_;
   for (auto i = static_cast<int32_t>(keys.blocks.size()); i < num_full; ++i) {
@@ -130,32 +177,85 @@ void BlockManager::PublishFull(BlockTable& table, absl::Span<const int32_t> toke
     BlockId findable = cache_.Find(table.link_, keys.blocks[i], block_tokens);
     if (findable == kNullBlock) {
       findable = table.blocks_[i];
-      Insert(table.link_, keys.blocks[i], block_tokens, findable);
+      if (!Insert(table.link_, keys, i * block_size_, block_tokens, findable)) return;
     }
     table.link_ = cache_.link(findable);
+    table.num_published_ = i + 1;
   }
-  table.num_published_ = num_full;
 }
 
 void BlockManager::Seal(BlockTable& table, absl::Span<const int32_t> tokens, PrefixKeys& keys) {
-  if (!enable_prefix_cache_) return;
+  if (!MayPublish(table, keys)) return;
   PublishFull(table, tokens, keys);
   const int32_t num_full = table.num_stored_ / block_size_;
   const auto tail = tokens.subspan(int64_t{num_full} * block_size_, table.num_stored_ % block_size_);
-  if (tail.empty() || table.copy_pending_ || cache_.Contains(table.blocks_[num_full])) return;
+  if (tail.empty() || table.copy_pending_ || table.num_published_ < num_full) return;
   if (cache_.FindLongest(table.link_, tail).num_tokens == static_cast<int32_t>(tail.size())) return;
-  Insert(table.link_, {}, tail, table.blocks_[num_full]);
+  Insert(table.link_, keys, num_full * block_size_, tail, table.blocks_[num_full]);
 }
 
-void BlockManager::Insert(const PrefixLink& parent, const BlockHash& key, absl::Span<const int32_t> tokens,
-                          BlockId block) {
-  if (cache_.Contains(block)) Forget(block);  // behind a parent that is gone
+bool BlockManager::MakeRoomInQuota(int32_t tenant) {
+  while (eviction_.Excess(tenant) > 0) {
+    const BlockId victim = eviction_.NextOf(tenant);
+    if (victim == kNullBlock) return false;
+    Forget(victim);
+  }
+  return true;
+}
+
+bool BlockManager::Insert(const PrefixLink& parent, const PrefixKeys& keys, int32_t position,
+                          absl::Span<const int32_t> tokens, BlockId block) {
+  if (cache_.Contains(block)) Forget(block);  // a fork has sealed fewer of its tokens
+  if (!MakeRoomInQuota(keys.tenant) || !cache_.IsAlive(parent)) return false;
+  const int32_t i = position / block_size_;
+  const bool full = static_cast<int32_t>(tokens.size()) == block_size_;
+  const BlockHash key = full ? keys.blocks[i] : BlockHash{};
   const BlockId promoted = cache_.Insert(parent, key, tokens, block);
-  if (promoted != kNullBlock) pool_.UnmarkCached(promoted);
+  if (promoted != kNullBlock) {
+    eviction_.Remove(promoted);
+    pool_.UnmarkCached(promoted);
+    if (integrity_) integrity_->Unsealed(promoted);
+  }
   pool_.MarkCached(block);
+  eviction_.Add(block, parent.block, position, keys.tenant, keys.retention.For(position, position + block_size_));
+  if (integrity_) integrity_->Sealed(block, static_cast<int32_t>(tokens.size()));
+  if (full) {
+    events_.Stored(key, i == 0 ? keys.root : keys.blocks[i - 1], tokens);
+    if (i == 0) misses_.StoredFirst(chain_hash_({}, tokens), keys.root, keys.tenant);
+  }
+  return true;
 }
 
-void BlockManager::Forget(BlockId block) {
+void BlockManager::Evict() {
+  const BlockId victim = eviction_.Next();
+  QUIRE_CHECK(victim != kNullBlock);
+  eviction_.Evicted(victim);
+  ++num_evictions_;
+  Forget(victim);
+}
+
+int32_t BlockManager::Forget(BlockId block) {
+  int32_t forgotten = 0;
+  for (BlockId at = block;;) {
+    if (cache_.has_children(at)) {
+      at = cache_.FirstChild(cache_.link(at));
+      continue;
+    }
+    const BlockId parent = cache_.parent(at).block;
+    ForgetOne(at);
+    ++forgotten;
+    if (at == block) return forgotten;
+    at = parent;
+  }
+}
+
+void BlockManager::ForgetOne(BlockId block) {
+  if (cache_.is_full(block)) {
+    events_.Removed(cache_.key(block));
+    misses_.Evicted(cache_.key(block), now_);
+  }
+  if (integrity_) integrity_->Unsealed(block);
+  eviction_.Remove(block);
   cache_.Erase(block);
   pool_.UnmarkCached(block);
 }
@@ -167,6 +267,7 @@ BlockTable BlockManager::Fork(const BlockTable& parent, int32_t num_tokens) {
   table.blocks_.assign(parent.blocks_.begin(), parent.blocks_.begin() + num_blocks);
   for (const BlockId block : table.blocks_) pool_.Acquire(block);
   table.num_stored_ = num_tokens;
+  table.epoch_ = parent.epoch_;
   table.copy_pending_ = parent.copy_pending_ && num_tokens > parent.num_stored_ / block_size_ * block_size_;
   if (parent.num_published_ <= num_tokens / block_size_) {
     table.num_published_ = parent.num_published_;
@@ -182,19 +283,10 @@ BlockStats BlockManager::stats() const {
   stats.free = pool_.num_unused() - stats.cached;
   stats.active = stats.total - pool_.num_unused();
   stats.evictions = num_evictions_;
+  stats.pinned = eviction_.num_pinned();
+  stats.max_pinned = eviction_.max_pinned();
+  stats.pins_refused = eviction_.num_pins_refused();
   return stats;
-}
-
-absl::Status BlockManager::CheckInvariants() const {
-  QUIRE_RETURN_IF_ERROR(pool_.CheckInvariants());
-  QUIRE_RETURN_IF_ERROR(cache_.CheckInvariants());
-  for (int32_t i = 1; i < pool_.num_blocks(); ++i) {
-    if (pool_.is_cached(BlockId{i}) != cache_.Contains(BlockId{i})) {
-      return absl::InternalError(absl::StrFormat("block %d: marked %d, findable %d", i, pool_.is_cached(BlockId{i}),
-                                                 cache_.Contains(BlockId{i})));
-    }
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace quire

@@ -1,14 +1,22 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "block_manager/block.h"
 #include "block_manager/block_pool.h"
 #include "block_manager/block_table.h"
+#include "block_manager/eviction_order.h"
+#include "block_manager/integrity.h"
+#include "block_manager/kv_events.h"
+#include "block_manager/miss_memory.h"
 #include "block_manager/prefix_cache.h"
+#include "block_manager/retention.h"
 
 namespace quire {
 
@@ -20,6 +28,10 @@ struct BlockManagerOptions {
   // copy over the time of computing one token, rounded up. In practice a copy is cheaper than any token. >= 1;
   // block_size switches such hits off.
   int32_t min_partial_tokens = 1;
+  EvictionOptions eviction = {};
+  int32_t num_events = 0;            // that KvEventLog keeps
+  int32_t num_remembered = 1 << 14;  // evicted blocks whose misses can be explained, 40 bytes each
+  bool integrity = false;            // collect IntegrityWork
   // The chain hash. Only tests give another one, to force collisions; MakeEngineRequest hashes with ChainHash.
   BlockHash (*chain_hash)(const BlockHash& parent, absl::Span<const int32_t> tokens) = &ChainHash;
 };
@@ -35,31 +47,55 @@ struct BlockStats {
   // free + cached + active = total, the null block not counted.
   int32_t total = 0, free = 0, cached = 0, active = 0;
   int64_t evictions = 0;  // cached blocks taken over so far
+  // Findable blocks kept with a priority above the default, how many may be, and requests for more that were refused.
+  int32_t pinned = 0, max_pinned = 0;
+  int64_t pins_refused = 0;
 };
 
 // Why a match ended where it did.
 enum class MissReason : uint8_t {
   kNone,          // it did not: all that may be reused was found
   kCacheOff,      // the prefix cache is off
-  kNeverSeen,     // nobody has stored these tokens behind this prefix, as far as is remembered
-  kCopyNotWorth,  // found inside a block, and fewer tokens than min_partial_tokens
+  kBypassed,      // the request does not read it
+  kUnderMinimum,  // too few tokens to be worth a copy, even if they were there
+  kCopyNotWorth,  // found inside a block, but fewer tokens than min_partial_tokens
+  kEvicted,       // was there, and went at PrefixMatch::evicted_at
+  kOtherRoot,     // the same tenant's tokens lie behind another salt, adapter or set of weights
+  kNeverSeen,     // as far as is remembered
 };
 
 struct PrefixMatch {
   int32_t num_tokens = 0;      // that need not be computed
   int32_t partial_tokens = 0;  // of these: in a last block that others can see; Reserve copies it
   MissReason miss = MissReason::kNone;
-  int32_t missed_block = 0;  // the first block that differs; means something if miss is not kNone
+  int32_t missed_block = 0;                      // the first that differs; means something if miss is not kNone
+  absl::Time evicted_at = absl::InfinitePast();  // with kEvicted
 };
 
-// What a sequence's tokens are known by: the hash before its first block, and the keys of its leading full blocks.
+// What a sequence's tokens are known by, and what the cache may do with them.
 struct PrefixKeys {
-  BlockHash root;
-  std::vector<BlockHash> blocks;
+  BlockHash root;                 // everything but tokens that K and V depend on, salt and tenant included
+  std::vector<BlockHash> blocks;  // of leading full blocks
+  int32_t tenant = 0;             // whose quota new blocks count for; 0: nobody's
+  bool read = true, write = true;
+  Retention retention = {};
+};
+
+// One chain of cached blocks, as far as it goes.
+struct PrefixInfo {
+  BlockHash root, key;     // key: of the last full block; of the root if there is none
+  int32_t num_tokens = 0;  // from the first position on
+  int32_t num_hits = 0;    // of the last block
+  int32_t head_hits = 0;   // of the first
+  int32_t priority = 0;    // of the last, as the others
+  int32_t tenant = 0;
+  bool in_use = false;
+  absl::Time last_used, expires;
 };
 
 // Hands out physical KV blocks to tables, shares equal prefixes between them, and never lets anyone write to a block
-// that another table holds or that can be found. Ids only: it never sees memory, requests or sequences.
+// that another table holds or that can be found. Ids only: it never sees memory, requests or sequences. Time is what
+// AdvanceTime says.
 //
 // Life of a table: NewTable, then MatchPrefix while it is empty (or Fork), Reserve before each step for all tokens the
 // step will have stored, Publish after the step has run, Seal at the end if what is stored is worth finding again,
@@ -67,18 +103,22 @@ struct PrefixKeys {
 //
 // Copy-on-write is one rule: when the block that a table writes next is held by other tables or can be found, Reserve
 // exchanges it for a copy. Hits inside a block, forks and sealed tails all rest on it.
+//
 // In steady state nothing here allocates. Not thread-safe: the engine thread owns it.
-class BlockManager {
+class BlockManager : private BlockPool::Cache {
  public:
   explicit BlockManager(const BlockManagerOptions& options);
 
   BlockManager(const BlockManager&) = delete;
   BlockManager& operator=(const BlockManager&) = delete;
 
+  // --- Tables
+
   BlockTable NewTable() { return BlockTable(&pool_); }
 
   // Fills an empty `table` with the cached blocks that hold the longest prefix of `tokens`, at most `max_tokens` of
-  // them: full blocks, then perhaps one that is right only up to the token where the texts part.
+  // them: full blocks, then perhaps one that is right only up to the token where the texts part. The hit counts once
+  // the table is published.
   PrefixMatch MatchPrefix(const PrefixKeys& keys, absl::Span<const int32_t> tokens, int32_t max_tokens,
                           BlockTable& table);
 
@@ -91,8 +131,8 @@ class BlockManager {
   // first, then evicts cached ones.
   //
   // If the block that is written next is held by others or can be found, the table gets its own and the copy that fills
-  // it is appended to *copies. Copies must run in the order in which they were given, before the step writes anything:
-  // then each source is still whole, even if it has been handed to someone else in between.
+  // it is appended to *copies (null: this cannot happen). Copies must run in the order in which they were given, before
+  // the step writes anything: then each source is still whole, even if it has been handed to someone else in between.
   absl::Status Reserve(BlockTable& table, int32_t total_tokens, std::vector<BlockCopy>* copies = nullptr);
 
   // The first `num_computed` tokens are stored: to be called once the step that stored them has completed. Makes the
@@ -109,6 +149,37 @@ class BlockManager {
   // part-filled one first, gets a copy in Reserve.
   BlockTable Fork(const BlockTable& parent, int32_t num_tokens);
 
+  // --- The cache
+
+  // Ends retention that has expired. Earlier times than the latest are ignored.
+  void AdvanceTime(absl::Time now);
+
+  // Someone waits who will hit these: what is found becomes the most recently used, so that others are evicted first.
+  // `blocks`: the keys of the leading full blocks of `tokens`.
+  void Spare(const BlockHash& root, absl::Span<const BlockHash> blocks, absl::Span<const int32_t> tokens);
+
+  // At most `max_blocks` blocks of `tenant` (>= 1) are findable; beyond, its least valuable unused ones go, and while
+  // none is unused it publishes nothing. -1: no limit. O(blocks).
+  void SetTenantQuota(int32_t tenant, int32_t max_blocks);
+
+  // The longest chains, in no particular order: one for each block that no other follows. O(blocks).
+  std::vector<PrefixInfo> ListPrefixes() const;
+
+  // Nobody finds these any more: all that begins with `tokens` behind `root`; all that a tenant has stored, with what
+  // lies behind it; everything. Returns how many blocks that are. Running tables keep theirs; after DropAll they
+  // publish nothing more, after the others they publish again what they go on with.
+  int32_t DropPrefix(const BlockHash& root, absl::Span<const int32_t> tokens);
+  int32_t DropTenant(int32_t tenant);
+  int32_t DropAll();
+
+  const KvEventLog& events() const { return events_; }
+
+  bool integrity_enabled() const { return integrity_ != nullptr; }
+  // What came up since the last time, to be done with the plan being made. REQUIRES: integrity_enabled().
+  void TakeIntegrityWork(IntegrityWork* work);
+
+  // --- Figures
+
   int32_t BlocksFor(int32_t num_tokens) const {
     return static_cast<int32_t>((int64_t{num_tokens} + block_size_ - 1) / block_size_);
   }
@@ -119,27 +190,50 @@ class BlockManager {
   bool prefix_cache_enabled() const { return enable_prefix_cache_; }
   bool IsFindable(BlockId block) const { return pool_.is_cached(block); }
   int32_t count(BlockId block) const { return pool_.count(block); }
+  int64_t num_evictions() const { return num_evictions_; }
   BlockStats stats() const;
 
+  // For tests: BlockPool::FailAtBlock.
+  void FailAtBlock(int64_t n) { pool_.FailAtBlock(n); }
+
   // kInternal naming the first broken invariant: each block in exactly one state, counts equal to the live tables'
-  // entries, findable blocks equal to the cache's entries. O(blocks + table entries).
+  // entries, findable blocks equal to the cache's entries, the order of eviction. O(blocks x log + table entries).
   absl::Status CheckInvariants() const;
 
  private:
-  static void OnEvict(void* self, BlockId block);
+  // BlockPool::Cache
+  void OnUnused(BlockId block) override { eviction_.SetUnused(block); }
+  void OnUsed(BlockId block) override { eviction_.SetUsed(block); }
+  void Evict() override;
+
   // The index of the block that the table writes next, if others can see it; -1 otherwise.
   int32_t SharedTail(const BlockTable& table, int32_t total_tokens) const;
+  void Explain(const PrefixKeys& keys, absl::Span<const int32_t> tokens, PrefixMatch* match) const;
+  void MatchInsideBlock(absl::Span<const int32_t> tokens, BlockTable& table, PrefixMatch* match);
   void PublishFull(BlockTable& table, absl::Span<const int32_t> tokens, PrefixKeys& keys);
-  void Insert(const PrefixLink& parent, const BlockHash& key, absl::Span<const int32_t> tokens, BlockId block);
-  // The block can no longer be found.
-  void Forget(BlockId block);
+  bool MayPublish(const BlockTable& table, const PrefixKeys& keys) const;
+  // False if the tenant's quota does not allow it, or what it costs is the parent itself.
+  bool Insert(const PrefixLink& parent, const PrefixKeys& keys, int32_t position, absl::Span<const int32_t> tokens,
+              BlockId block);
+  bool MakeRoomInQuota(int32_t tenant);
+  void CountHit(BlockTable& table, const PrefixKeys& keys);
+  // The block, and all behind it, can no longer be found. Returns how many blocks those are.
+  int32_t Forget(BlockId block);
+  void ForgetOne(BlockId block);
+  PrefixInfo InfoOf(BlockId last) const;
 
   const int32_t block_size_;
   const bool enable_prefix_cache_;
   const int32_t min_partial_tokens_;
   BlockHash (*const chain_hash_)(const BlockHash& parent, absl::Span<const int32_t> tokens);
   PrefixCache cache_;
+  EvictionOrder eviction_;
+  KvEventLog events_;
+  MissMemory misses_;
+  std::unique_ptr<IntegrityLog> integrity_;  // null: off
   BlockPool pool_;
+  absl::Time now_ = absl::InfinitePast();
+  int32_t epoch_ = 0;  // number of DropAll so far
   int64_t num_evictions_ = 0;
 };
 

@@ -1,36 +1,38 @@
 #include "block_manager/block_pool.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_format.h"
 #include "block_manager/block_table.h"
 #include "kernels/base/check.h"
 
 namespace quire {
 
-BlockPool::BlockPool(int32_t num_blocks, EvictFn on_evict, void* context)
-    : nodes_(num_blocks), on_evict_(on_evict), context_(context) {
+BlockPool::BlockPool(int32_t num_blocks, Cache* cache) : nodes_(num_blocks), cache_(cache) {
   QUIRE_CHECK(num_blocks >= 2);
-  for (int32_t i = num_blocks - 1; i >= 1; --i) LinkUnused(i);
+  for (int32_t i = num_blocks - 1; i >= 1; --i) PushFree(i);
 }
 
 BlockPool::~BlockPool() { QUIRE_CHECK(tables_ == nullptr); }
 
 absl::Status BlockPool::Allocate(absl::Span<BlockId> blocks) {
   const auto wanted = static_cast<int64_t>(blocks.size());
-  if (wanted > num_unused_) {
+  if (wanted > num_unused()) {
     return absl::ResourceExhaustedError(
-        absl::StrFormat("%d KV blocks wanted, %d of %d unused", wanted, num_unused_, nodes_.size() - 1));
+        absl::StrFormat("%d KV blocks wanted, %d of %d unused", wanted, num_unused(), num_blocks() - 1));
+  }
+  if (fail_at_block_ > 0) {
+    if (wanted >= fail_at_block_) {
+      fail_at_block_ = 0;
+      return absl::ResourceExhaustedError("an injected failure");
+    }
+    fail_at_block_ -= wanted;
   }
   for (BlockId& block : blocks) {
-    const int32_t index = nodes_[kSentinel].next;
-    block = BlockId{index};
-    Unlink(index);
-    Node& node = nodes_[index];
-    if (node.cached) {
-      node.cached = false;
-      on_evict_(context_, block);
-    }
+    if (first_free_ == 0) cache_->Evict();
+    QUIRE_CHECK(first_free_ != 0);
+    block = BlockId{first_free_};
+    Node& node = nodes_[first_free_];
+    first_free_ = node.next_free;
+    --num_free_;
     node.count = 1;
   }
   return absl::OkStatus();
@@ -39,14 +41,18 @@ absl::Status BlockPool::Allocate(absl::Span<BlockId> blocks) {
 void BlockPool::Acquire(BlockId block) {
   Node& node = nodes_[Index(block)];
   QUIRE_CHECK(block != kNullBlock && (node.count > 0 || node.cached));
-  if (node.count == 0) Unlink(Index(block));
-  ++node.count;
+  if (node.count++ > 0) return;
+  --num_unused_cached_;
+  cache_->OnUsed(block);
 }
 
 void BlockPool::Release(BlockId block) {
   Node& node = nodes_[Index(block)];
   QUIRE_CHECK(block != kNullBlock && node.count > 0);
-  if (--node.count == 0) LinkUnused(Index(block));
+  if (--node.count > 0) return;
+  if (!node.cached) return PushFree(Index(block));
+  ++num_unused_cached_;
+  cache_->OnUnused(block);
 }
 
 void BlockPool::MarkCached(BlockId block) {
@@ -58,60 +64,39 @@ void BlockPool::MarkCached(BlockId block) {
 void BlockPool::UnmarkCached(BlockId block) {
   Node& node = nodes_[Index(block)];
   QUIRE_CHECK(node.cached);
-  if (node.count == 0) Unlink(Index(block));
   node.cached = false;
-  if (node.count == 0) LinkUnused(Index(block));
+  if (node.count > 0) return;
+  --num_unused_cached_;
+  PushFree(Index(block));
 }
 
-void BlockPool::LinkBetween(int32_t prev, int32_t index, int32_t next) {
-  nodes_[index].prev = prev;
-  nodes_[index].next = next;
-  nodes_[prev].next = index;
-  nodes_[next].prev = index;
-  ++num_unused_;
-}
-
-void BlockPool::LinkUnused(int32_t index) {
-  if (nodes_[index].cached) {
-    LinkBetween(nodes_[kSentinel].prev, index, kSentinel);
-    ++num_unused_cached_;
-  } else {
-    LinkBetween(kSentinel, index, nodes_[kSentinel].next);
-  }
-}
-
-void BlockPool::Unlink(int32_t index) {
-  nodes_[nodes_[index].prev].next = nodes_[index].next;
-  nodes_[nodes_[index].next].prev = nodes_[index].prev;
-  --num_unused_;
-  if (nodes_[index].cached) --num_unused_cached_;
+void BlockPool::PushFree(int32_t index) {
+  nodes_[index].next_free = first_free_;
+  first_free_ = index;
+  ++num_free_;
 }
 
 absl::Status BlockPool::CheckInvariants() const {
-  absl::Status queue = CheckQueue();
-  return queue.ok() ? CheckCounts() : queue;
+  absl::Status free = CheckFree();
+  return free.ok() ? CheckCounts() : free;
 }
 
-absl::Status BlockPool::CheckQueue() const {
-  int32_t queued = 0, queued_cached = 0;
-  for (int32_t i = nodes_[kSentinel].next; i != kSentinel; i = nodes_[i].next) {
-    if (nodes_[i].count != 0)
-      return absl::InternalError(absl::StrFormat("block %d is queued with count %d", i, nodes_[i].count));
-    if (nodes_[nodes_[i].next].prev != i)
-      return absl::InternalError(absl::StrFormat("queue is broken after block %d", i));
-    if (queued_cached > 0 && !nodes_[i].cached)
-      return absl::InternalError(absl::StrFormat("free block %d stands behind a cached one", i));
-    queued_cached += nodes_[i].cached ? 1 : 0;
-    ++queued;
+absl::Status BlockPool::CheckFree() const {
+  int32_t listed = 0;
+  for (int32_t i = first_free_; i != 0; i = nodes_[i].next_free) {
+    if (nodes_[i].count != 0 || nodes_[i].cached)
+      return absl::InternalError(absl::StrFormat("block %d is free with count %d", i, nodes_[i].count));
+    if (++listed > num_free_) return absl::InternalError("the list of free blocks has no end");
   }
-  if (queued != num_unused_ || queued_cached != num_unused_cached_) {
-    return absl::InternalError(absl::StrFormat("%d blocks queued, %d of them cached; %d and %d counted", queued,
-                                               queued_cached, num_unused_, num_unused_cached_));
+  int32_t cached = 0, active = 0;
+  for (const Node& node : nodes_) {
+    active += node.count > 0;
+    cached += node.count == 0 && node.cached;
   }
-  const auto active = std::count_if(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.count > 0; });
-  if (active + queued != num_blocks() - 1) {
-    return absl::InternalError(
-        absl::StrFormat("%d active and %d queued blocks of %d", active, queued, num_blocks() - 1));
+  if (listed != num_free_ || cached != num_unused_cached_ || active + cached + listed != num_blocks() - 1) {
+    return absl::InternalError(absl::StrFormat("%d free, %d cached and %d active blocks of %d; %d and %d counted",
+                                               listed, cached, active, num_blocks() - 1, num_free_,
+                                               num_unused_cached_));
   }
   return absl::OkStatus();
 }
@@ -121,7 +106,7 @@ absl::Status BlockPool::CheckCounts() const {
   for (const BlockTable* table = tables_; table != nullptr; table = table->next_) {
     for (const BlockId block : table->blocks_) ++held[Index(block)];
   }
-  if (held[kSentinel] != 0 || nodes_[kSentinel].count != 0) return absl::InternalError("the null block is held");
+  if (held[0] != 0 || nodes_[0].count != 0) return absl::InternalError("the null block is held");
   for (size_t i = 1; i < nodes_.size(); ++i) {
     if (nodes_[i].count != held[i]) {
       return absl::InternalError(

@@ -77,8 +77,11 @@ BlockId PrefixCache::Insert(const PrefixLink& parent, const BlockHash& key, absl
     Erase(promoted);
   }
 
+  QUIRE_CHECK(IsAlive(parent));
+  if (parent.block != kNullBlock) ++entries_[Index(parent.block)].num_children;
   Entry& entry = entries_[Index(block)];
   entry.parent = parent;
+  entry.num_children = 0;
   entry.num_tokens = num_tokens;
   entry.serial = next_serial_++;
   std::copy(tokens.begin(), tokens.end(), tokens_.get() + int64_t{Index(block)} * block_size_);
@@ -103,7 +106,8 @@ uint32_t PrefixCache::SlotOf(BlockId block) const {
 }
 
 void PrefixCache::Erase(BlockId block) {
-  QUIRE_CHECK(Contains(block));
+  QUIRE_CHECK(Contains(block) && !has_children(block));
+  if (parent(block).block != kNullBlock) --entries_[Index(parent(block).block)].num_children;
   if (is_full(block)) EraseSlot(block);
   order_.Erase(Index(block));
   entries_[Index(block)].serial = 0;
@@ -144,6 +148,12 @@ absl::Status PrefixCache::CheckEntry(BlockId block) const {
   const bool by_key = !is_full(block) || Find(entry.parent, entry.key, entry.tokens()) == block;
   if (match.block != block || match.num_tokens != entry.num_tokens || !by_key) {
     return absl::InternalError(absl::StrFormat("the entry of block %d is not found by its own contents", Index(block)));
+  }
+  int32_t children = 0;
+  for (BlockId b = FirstChild(link(block)); b != kNullBlock; b = NextSibling(b)) ++children;
+  if (!IsAlive(entry.parent) || children != entry.num_children) {
+    return absl::InternalError(absl::StrFormat("block %d: parent alive %d, %d entries behind it, %d counted",
+                                               Index(block), IsAlive(entry.parent), children, entry.num_children));
   }
   const BlockId next = NextSibling(block);
   if (next != kNullBlock && SharedTokens(Index(next), entry.parent, entry.tokens()) == entry.num_tokens) {

@@ -27,7 +27,7 @@ struct PrefixLink {
 // parent that shares most tokens with a text is a neighbour of the text's own place.
 //
 // No tail is the beginning of another entry behind the same parent: whoever wants its tokens finds them there. Parents
-// and tokens are compared exactly; a key only says where to look.
+// and tokens are compared exactly; a key only says where to look. The parent of an entry is a root or an entry.
 //
 // Knows nothing of counts: the owner erases an entry in the moment the pool hands its block to someone else.
 // Not thread-safe: the engine thread owns it.
@@ -53,11 +53,11 @@ class PrefixCache {
   Match FindLongest(const PrefixLink& parent, absl::Span<const int32_t> tokens) const;
 
   // Makes `block` findable with 1 .. block_size tokens; `key` matters if it is full. REQUIRES: the block has no entry,
-  // and no entry behind `parent` begins with all of `tokens`. Returns the tail that is promoted, i.e. whose tokens are
-  // the beginning of these: its entry is gone; kNullBlock if there was none.
+  // `parent` is alive, and no entry behind it begins with all of `tokens`. Returns the tail that is promoted, i.e.
+  // whose tokens are the beginning of these: its entry is gone; kNullBlock if there was none.
   BlockId Insert(const PrefixLink& parent, const BlockHash& key, absl::Span<const int32_t> tokens, BlockId block);
 
-  // Removes the entry of `block`; it must have one.
+  // Removes the entry of `block`; it must have one, and none behind it.
   void Erase(BlockId block);
 
   bool Contains(BlockId block) const { return entries_[Index(block)].serial != 0; }
@@ -66,6 +66,7 @@ class PrefixCache {
   const PrefixLink& parent(BlockId block) const { return entries_[Index(block)].parent; }
   const BlockHash& key(BlockId block) const { return entries_[Index(block)].key; }
   absl::Span<const int32_t> tokens(BlockId block) const { return entries_[Index(block)].tokens(); }
+  bool has_children(BlockId block) const { return entries_[Index(block)].num_children > 0; }
   bool is_full(BlockId block) const { return entries_[Index(block)].num_tokens == block_size_; }
 
   // The entries behind `parent`, in order of their tokens: the first, and the one after a given one; kNullBlock: no
@@ -88,6 +89,7 @@ class PrefixCache {
     PrefixLink parent;
     const int32_t* first_token = nullptr;  // into tokens_, for ever
     int32_t num_tokens = 0;
+    int32_t num_children = 0;
     uint64_t serial = 0;  // 0: no entry
     BlockHash key;        // of full entries
     absl::Span<const int32_t> tokens() const { return {first_token, static_cast<size_t>(num_tokens)}; }

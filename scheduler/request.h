@@ -6,6 +6,7 @@
 
 #include "absl/time/time.h"
 #include "block_manager/block.h"
+#include "block_manager/retention.h"
 #include "model/sampling_params.h"
 
 namespace quire {
@@ -18,9 +19,13 @@ struct EngineRequest {
   std::vector<BlockHash> prompt_hashes;  // one per full block of the prompt
   BlockHash root_hash;                   // parent of the first block: everything that KeyContext says
   SamplingParams params;
-  int32_t priority = 0;  // lower runs first; equal priorities are first come first served
+  int32_t priority = 0;  // lower runs first (unlike retention); equal priorities are first come first served
   absl::Time deadline = absl::InfiniteFuture();
   absl::Time arrival;  // when the front end took it
+  // What the prefix cache may do for it. Retention priorities run the other way than `priority`: higher stays longer.
+  int32_t tenant = 0;  // whose cache quota its blocks count for; 0: nobody's
+  bool reads_cache = true, writes_cache = true;
+  Retention retention = {};
 };
 
 // `context` names everything but tokens that K and V depend on. `block_size` as in EngineInfo.

@@ -8,6 +8,7 @@ namespace quire {
 namespace {
 
 constexpr float kGreedyBelow = 1e-5f;  // SamplingParams::temperature
+constexpr int32_t kSparedRequests = 8;
 
 // A prefill's part of the tokens that are left, so that one long prompt does not keep the others from starting.
 int32_t Share(int32_t budget, bool others_want) { return others_want ? (budget + 1) / 2 : budget; }
@@ -26,6 +27,8 @@ void Scheduler::Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* output
   preempted_ = false;
 
   DropExpired(now, outputs);
+  blocks_->AdvanceTime(now);
+  SpareWaiting();
   copies_ = &plan->copies;
   PlanRunning();
   PlanPrefills();
@@ -42,6 +45,17 @@ void Scheduler::Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* output
                         blocks_->num_unused(), blocks_->num_usable()));
     EndGroup(first->group, FinishReason::kError, status, now, outputs);
     CleanUp();
+  }
+}
+
+// What those that wait will find in the cache shall not go for others: looked at again whenever something went.
+void Scheduler::SpareWaiting() {
+  if (waiting_.empty() || evictions_seen_ == blocks_->num_evictions()) return;
+  evictions_seen_ = blocks_->num_evictions();
+  int32_t left = kSparedRequests;
+  for (auto waiting = waiting_.begin(); waiting != waiting_.end() && left > 0; ++waiting, --left) {
+    const EngineRequest& request = (*waiting)->group->request;
+    if (request.reads_cache) blocks_->Spare(request.root_hash, request.prompt_hashes, request.prompt_ids);
   }
 }
 
@@ -155,21 +169,23 @@ bool Scheduler::TryAdmit(Sequence* sequence) {
   const int32_t known = sequence->num_tokens();
   // The row before a position scores it: rows of scores still to be given are computed.
   const int32_t cacheable = all_scored ? known - 1 : group.next_score_position - 1;
-  const int32_t cached = blocks_->MatchPrefix(sequence->keys, sequence->tokens, cacheable, sequence->table).num_tokens;
+  const PrefixMatch match = blocks_->MatchPrefix(sequence->keys, sequence->tokens, cacheable, sequence->table);
   const int32_t kept_unused = num_running_ == 0 ? 0 : blocks_->num_usable() / 100;
   if (blocks_->BlocksMissing(sequence->table, known) + kept_unused > blocks_->num_unused()) {
     sequence->table.Clear();
     return false;
   }
   QUIRE_CHECK(blocks_->Reserve(sequence->table, known, copies_).ok());
-  sequence->num_computed = cached;
+  sequence->num_computed = match.num_tokens;
   SetState(sequence, SequenceState::kRunning);
   if (!group.admitted) {
     group.admitted = true;
-    group.cached_tokens = cached;
+    group.prefix_match = match;
+    group.cached_tokens = match.num_tokens;
     stats_.prompt_tokens += group.prompt_len();
-    stats_.prefix_query_tokens += all_scored && blocks_->prefix_cache_enabled() ? group.prompt_len() : 0;
-    stats_.prefix_hit_tokens += cached;
+    const bool asked = all_scored && blocks_->prefix_cache_enabled() && group.request.reads_cache;
+    stats_.prefix_query_tokens += asked ? group.prompt_len() : 0;
+    stats_.prefix_hit_tokens += match.num_tokens;
   }
   return true;
 }
@@ -182,6 +198,10 @@ void Scheduler::Start(Sequence* sequence) {
   sequence->tokens.reserve(group.max_len);
   sequence->tokens.assign(group.request.prompt_ids.begin(), group.request.prompt_ids.end());
   sequence->keys.root = group.request.root_hash;
+  sequence->keys.tenant = group.request.tenant;
+  sequence->keys.read = group.request.reads_cache;
+  sequence->keys.write = group.request.writes_cache;
+  sequence->keys.retention = group.request.retention;
   sequence->keys.blocks.reserve(max_blocks);
   sequence->keys.blocks.assign(group.request.prompt_hashes.begin(), group.request.prompt_hashes.end());
   sequence->table.ReserveCapacity(max_blocks);
@@ -208,6 +228,7 @@ void Scheduler::FillPlan(absl::Time now, SchedulePlan* plan) {
     }
   }
   if (plan->empty()) return;
+  if (blocks_->integrity_enabled()) blocks_->TakeIntegrityWork(&plan->integrity);
   plan->step = ++step_;
   stats_.steps = step_;
   in_flight_ = true;

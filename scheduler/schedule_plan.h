@@ -30,6 +30,7 @@ struct SchedulePlan {
   std::vector<ScheduledSequence> sequences;
   // To be done before anything else of the step, in order.
   std::vector<BlockCopy> copies;
+  IntegrityWork integrity = {};  // around the copies, as it says; empty unless the block manager collects it
   // Complete, logits_row included. banned_ids point into sequence groups, which live as long as the plan.
   std::vector<SampleRow> samples;
   std::vector<ScoreRow> scores;

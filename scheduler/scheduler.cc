@@ -95,6 +95,7 @@ absl::Status Scheduler::Add(EngineRequest request) {
   for (int32_t i = 0; i < params.n; ++i) group.sequences.emplace_back(&group, i, blocks_->NewTable());
   CountRequest(group, +1);
   SetState(&group.sequences[0], SequenceState::kWaiting);
+  evictions_seen_ = -1;
   next_deadline_ = std::min(next_deadline_, group.request.deadline);
   return absl::OkStatus();
 }

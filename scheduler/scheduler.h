@@ -125,6 +125,7 @@ class Scheduler {
   void CleanUp();
 
   // --- schedule.cc: making a plan
+  void SpareWaiting();
   void PlanRunning();
   void PlanPrefills();
   void Admit();
@@ -163,6 +164,8 @@ class Scheduler {
   std::vector<BlockCopy>* copies_ = nullptr;  // of the plan
   int32_t budget_ = 0;                        // tokens left
   bool preempted_ = false;                    // some sequence was
+
+  int64_t evictions_seen_ = -1;  // by SpareWaiting; -1: none of those that wait now was looked at
 
   bool in_flight_ = false;
   int64_t step_ = 0;

@@ -31,6 +31,7 @@ struct SequenceGroup {
 
   // For SequenceOutput.
   int32_t cached_tokens = 0;
+  PrefixMatch prefix_match;  // of the first admission: also why no more was found
   int32_t num_preemptions = 0;
   int64_t first_step = 0, last_step = 0;
   absl::Time scheduled_time = absl::InfinitePast();

@@ -58,8 +58,12 @@ class Numbers {
 };
 
 void Pool() {
-  BlockPool pool(
-      10'000, [](void*, BlockId) {}, nullptr);
+  struct NoCache : BlockPool::Cache {
+    void OnUnused(BlockId) override {}
+    void OnUsed(BlockId) override {}
+    void Evict() override {}
+  } no_cache;
+  BlockPool pool(10'000, &no_cache);
   std::vector<BlockId> blocks(1'000);
   Count([&] {
     for (int i = 0; i < 20; ++i) {

@@ -8,25 +8,13 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/block_manager/test_util.h"
 
 namespace quire {
 namespace {
 
-PrefixKeys KeysOf(absl::Span<const int32_t> tokens, int32_t block_size, const BlockHash& root = {3, 4}) {
-  PrefixKeys keys{root, {}};
-  BlockHash parent = root;
-  for (size_t i = 0; (i + 1) * block_size <= tokens.size(); ++i) {
-    parent = ChainHash(parent, tokens.subspan(i * block_size, block_size));
-    keys.blocks.push_back(parent);
-  }
-  return keys;
-}
-
-std::vector<int32_t> Iota(int32_t n) {
-  std::vector<int32_t> tokens(n);
-  for (int32_t i = 0; i < n; ++i) tokens[i] = i;
-  return tokens;
-}
+using testing::Iota;
+using testing::KeysOf;
 
 // A table as it is once all of `tokens` were computed.
 BlockTable Computed(BlockManager& blocks, const std::vector<int32_t>& tokens) {
@@ -363,7 +351,7 @@ class Shadow {
   void Begin() {
     auto s = std::make_unique<Live>(blocks_.NewTable());
     for (uint32_t n = 1 + random_() % 14; n > 0; --n) s->tokens.push_back(static_cast<int32_t>(random_() % 2));
-    s->keys = {{3, 4}, {}};
+    s->keys = KeysOf({}, 1);
     const absl::Span<const int32_t> tokens(s->tokens);
     for (size_t i = 0; (i + 1) * options_.block_size <= tokens.size(); ++i) {
       s->keys.blocks.push_back(options_.chain_hash(i == 0 ? s->keys.root : s->keys.blocks[i - 1],
@@ -409,7 +397,7 @@ class Shadow {
     auto s = std::make_unique<Live>(blocks_.Fork(parent.table, num_tokens));
     s->tokens.assign(parent.tokens.begin(), parent.tokens.begin() + num_tokens);
     s->tokens.push_back(static_cast<int32_t>(random_() % 2));
-    s->keys = {parent.keys.root, {}};
+    s->keys = KeysOf({}, 1);
     s->computed = num_tokens;
     sequences_.push_back(std::move(s));
   }

@@ -61,22 +61,40 @@ class NaivePool {
   std::map<BlockId, bool> marked_;
 };
 
-void Record(void* context, BlockId block) { static_cast<std::vector<BlockId>*>(context)->push_back(block); }
+// A pool whose longest unused cached block goes first.
+struct FifoPool : private BlockPool::Cache {
+  explicit FifoPool(int num_blocks) : pool(num_blocks, this) {}
+  void OnUnused(BlockId block) override { queue.push_back(block); }
+  void OnUsed(BlockId block) override { std::erase(queue, block); }
+  void Evict() override {
+    evicted.push_back(queue.front());
+    queue.pop_front();
+    pool.UnmarkCached(evicted.back());
+  }
+  void Unmark(BlockId block) {
+    std::erase(queue, block);
+    pool.UnmarkCached(block);
+  }
+
+  std::deque<BlockId> queue;
+  std::vector<BlockId> evicted;
+  BlockPool pool;
+};
 
 TEST(BlockPoolTest, AllocatesAllOrNothing) {
-  std::vector<BlockId> evicted;
-  BlockPool pool(4, &Record, &evicted);
+  FifoPool fifo(4);
+  BlockPool& pool = fifo.pool;
   std::vector<BlockId> four(4), three(3);
   EXPECT_EQ(pool.Allocate(absl::MakeSpan(four)).code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(pool.num_unused(), 3);
   EXPECT_TRUE(pool.Allocate(absl::MakeSpan(three)).ok());
   EXPECT_EQ(pool.num_unused(), 0);
-  EXPECT_TRUE(evicted.empty());
+  EXPECT_TRUE(fifo.evicted.empty());
 }
 
 TEST(BlockPoolTest, GivesOutFreeBlocksBeforeCachedOnesAndTheOldestCachedFirst) {
-  std::vector<BlockId> evicted;
-  BlockPool pool(4, &Record, &evicted);
+  FifoPool fifo(4);
+  BlockPool& pool = fifo.pool;
   std::vector<BlockId> held(3);
   ASSERT_TRUE(pool.Allocate(absl::MakeSpan(held)).ok());
   pool.MarkCached(held[0]);
@@ -88,7 +106,7 @@ TEST(BlockPoolTest, GivesOutFreeBlocksBeforeCachedOnesAndTheOldestCachedFirst) {
   std::vector<BlockId> again(3);
   ASSERT_TRUE(pool.Allocate(absl::MakeSpan(again)).ok());
   EXPECT_EQ(again, (std::vector<BlockId>{held[2], held[1], held[0]}));
-  EXPECT_EQ(evicted, (std::vector<BlockId>{held[1], held[0]}));
+  EXPECT_EQ(fifo.evicted, (std::vector<BlockId>{held[1], held[0]}));
 }
 
 TEST(BlockPoolTest, AgreesWithTheNaivePoolOverRandomOperations) {
@@ -96,8 +114,9 @@ TEST(BlockPoolTest, AgreesWithTheNaivePoolOverRandomOperations) {
   for (uint32_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
-    std::vector<BlockId> evicted, naive_evicted;
-    BlockPool pool(kBlocks, &Record, &evicted);
+    std::vector<BlockId> naive_evicted;
+    FifoPool fifo(kBlocks);
+    BlockPool& pool = fifo.pool;
     NaivePool naive(kBlocks);
     for (int step = 0; step < 2000; ++step) {
       const BlockId b{static_cast<int32_t>(1 + random() % (kBlocks - 1))};
@@ -121,20 +140,20 @@ TEST(BlockPoolTest, AgreesWithTheNaivePoolOverRandomOperations) {
           if (naive.count(b) > 0) pool.MarkCached(b), naive.Mark(b);
           break;
         case 4:
-          if (naive.marked(b)) pool.UnmarkCached(b), naive.Unmark(b);
+          if (naive.marked(b)) fifo.Unmark(b), naive.Unmark(b);
           break;
       }
       ASSERT_EQ(pool.num_unused(), naive.unused());
       ASSERT_EQ(pool.count(b), naive.count(b));
-      ASSERT_EQ(evicted, naive_evicted);
+      ASSERT_EQ(fifo.evicted, naive_evicted);
       ASSERT_EQ(pool.num_unused_cached(), naive.unused_cached());
     }
   }
 }
 
 TEST(BlockPoolTest, CheckInvariantsComparesCountsWithLiveTables) {
-  std::vector<BlockId> evicted;
-  BlockPool pool(4, &Record, &evicted);
+  FifoPool fifo(4);
+  BlockPool& pool = fifo.pool;
   EXPECT_EQ(pool.CheckInvariants(), absl::OkStatus());
   BlockId block = kNullBlock;
   ASSERT_TRUE(pool.Allocate(absl::MakeSpan(&block, 1)).ok());

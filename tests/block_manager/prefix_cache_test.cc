@@ -36,6 +36,9 @@ TEST(PrefixCacheTest, ChildrenOfAnErasedEntryStayLostWhateverTheBlockHoldsNext) 
   cache.Insert(root, {7, 0}, ab, BlockId{1});
   const PrefixLink old = cache.link(BlockId{1});
   cache.Insert(old, {8, 0}, tail, BlockId{2});
+  EXPECT_TRUE(cache.has_children(BlockId{1}));
+  cache.Erase(BlockId{2});
+  EXPECT_FALSE(cache.has_children(BlockId{1}));
   cache.Erase(BlockId{1});
   EXPECT_FALSE(cache.IsAlive(old));
   cache.Insert(root, {7, 0}, cd, BlockId{1});

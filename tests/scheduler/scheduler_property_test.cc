@@ -177,6 +177,12 @@ INSTANTIATE_TEST_SUITE_P(
                      With([](HarnessOptions& o) { o.num_blocks = 20, o.max_num_batched_tokens = 7; }), true},
         PropertyCase{"TinyPoolBlockSize1", With([](HarnessOptions& o) { o.num_blocks = 140, o.block_size = 1; }), true},
         PropertyCase{"TinyPoolBlockSize32", With([](HarnessOptions& o) { o.num_blocks = 6, o.block_size = 32; }), true},
+        PropertyCase{"Integrity", With([](HarnessOptions& o) { o.integrity = true; })},
+        PropertyCase{"IntegrityTinyPool", With([](HarnessOptions& o) { o.integrity = true, o.num_blocks = 20; }), true},
+        PropertyCase{"IntegrityTinyPoolLru", With([](HarnessOptions& o) {
+                       o.integrity = true, o.num_blocks = 20, o.eviction = EvictionPolicy::kLru;
+                     }),
+                     true},
         PropertyCase{"OneBitKeys", With([](HarnessOptions& o) { o.chain_hash = &OneBitHash; })},
         PropertyCase{"OneBitKeysTinyPool",
                      With([](HarnessOptions& o) { o.chain_hash = &OneBitHash, o.num_blocks = 20; }), true}),

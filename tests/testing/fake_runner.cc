@@ -44,8 +44,11 @@ void FakeRunner::Run(const SchedulePlan& plan, StepResult* result) {
   result->samples.clear();
   result->scores.clear();
   result->logprobs.clear();
+  CheckSealed(plan.integrity);
   for (const BlockCopy& copy : plan.copies) Copy(copy);
+  Poison(plan.integrity.poison);
   for (const ScheduledSequence& entry : plan.sequences) Store(entry);
+  CheckAllSealed();
 
   const auto position_of = [](const ScheduledSequence& entry, int32_t row) {
     return entry.start + row - entry.first_row;
@@ -81,6 +84,43 @@ void FakeRunner::Copy(const BlockCopy& copy) {
   ASSERT_FALSE(blocks_->IsFindable(copy.dst)) << "a copy goes to a findable block";
   const auto begin = memory_.begin() + int64_t{static_cast<int32_t>(copy.src)} * block_size_;
   std::copy(begin, begin + block_size_, memory_.begin() + int64_t{static_cast<int32_t>(copy.dst)} * block_size_);
+}
+
+uint64_t FakeRunner::Checksum(BlockId block, int32_t num_tokens) const {
+  uint64_t sum = 0;
+  const auto begin = memory_.begin() + int64_t{static_cast<int32_t>(block)} * block_size_;
+  for (auto value = begin; value != begin + num_tokens; ++value) sum = Mix(sum, *value);
+  return sum;
+}
+
+void FakeRunner::CheckSealed(const IntegrityWork& work) {
+  for (const IntegrityWork::Item& item : work.checksums) {
+    sealed_[item.block] = {item.num_tokens, Checksum(item.block, item.num_tokens)};
+  }
+  for (const IntegrityWork::Item& item : work.verify) {
+    const Sealed& sealed = sealed_.at(item.block);
+    if (sealed.num_tokens == 0) continue;
+    ASSERT_EQ(sealed.num_tokens, item.num_tokens);
+    ASSERT_EQ(Checksum(item.block, item.num_tokens), sealed.checksum) << "a block changed before it was found";
+  }
+}
+
+void FakeRunner::Lose(const SchedulePlan& plan) {
+  for (const IntegrityWork::Item& item : plan.integrity.checksums) sealed_[item.block] = {};
+}
+
+void FakeRunner::Poison(absl::Span<const BlockId> blocks) {
+  for (const BlockId block : blocks) {
+    const auto begin = memory_.begin() + int64_t{static_cast<int32_t>(block)} * block_size_;
+    std::fill(begin, begin + block_size_, 0xdeadbeef);
+  }
+}
+
+void FakeRunner::CheckAllSealed() {
+  for (const auto& [block, sealed] : sealed_) {
+    if (!blocks_->IsFindable(block) || sealed.num_tokens == 0) continue;
+    ASSERT_EQ(Checksum(block, sealed.num_tokens), sealed.checksum) << "a step wrote to a findable block";
+  }
 }
 
 void FakeRunner::Store(const ScheduledSequence& entry) {

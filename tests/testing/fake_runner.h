@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -15,7 +16,8 @@ namespace quire {
 // A model without arithmetic that notices every mistake in block tables: K/V of a token is a hash of it and of all
 // tokens before it, kept per slot; the next token is a hash of all K/V of the sequence, read through its table. A wrong
 // table, an early publication, a lost or late copy or a stale block change the tokens. Run also fails the test when a
-// step writes to a block that is shared or findable, or twice to one slot.
+// step writes to a block that is shared or findable, or twice to one slot. If the plan carries IntegrityWork, it also
+// keeps checksums of all findable blocks, compares them after every step and poisons freed ones.
 class FakeRunner {
  public:
   static constexpr int32_t kVocabSize = 50;
@@ -24,6 +26,9 @@ class FakeRunner {
 
   // Executes a plan on the shadow memory.
   void Run(const SchedulePlan& plan, StepResult* result);
+
+  // The step of this plan failed: none of its work was done.
+  void Lose(const SchedulePlan& plan);
 
   // What sequence `index` of a request must give, computed without any blocks: the tokens that are sampled when
   // nothing but max_len (tokens of prompt + output) and `eos_ids` ends it.
@@ -38,6 +43,10 @@ class FakeRunner {
 
  private:
   void Copy(const BlockCopy& copy);
+  uint64_t Checksum(BlockId block, int32_t num_tokens) const;
+  void CheckSealed(const IntegrityWork& work);
+  void Poison(absl::Span<const BlockId> blocks);
+  void CheckAllSealed();
   void Store(const ScheduledSequence& entry);
   uint64_t Attend(const Sequence& sequence, int32_t position) const;
   uint64_t& Slot(const Sequence& sequence, int32_t position);
@@ -46,6 +55,11 @@ class FakeRunner {
   const int32_t block_size_;
   std::vector<uint64_t> memory_;     // by slot
   std::vector<int64_t> written_in_;  // by slot: the latest step that wrote it
+  struct Sealed {
+    int32_t num_tokens = 0;  // 0: was lost with a failed step
+    uint64_t checksum = 0;
+  };
+  std::map<BlockId, Sealed> sealed_;
   int64_t step_ = 0;
   int64_t tokens_computed_ = 0;
 };

@@ -11,6 +11,8 @@ SchedulerHarness::SchedulerHarness(const HarnessOptions& harness_options)
       blocks({.num_blocks = options.num_blocks,
               .block_size = options.block_size,
               .enable_prefix_cache = options.prefix_caching,
+              .eviction = {.policy = options.eviction},
+              .integrity = options.integrity,
               .chain_hash = options.chain_hash}),
       scheduler({.max_num_seqs = options.max_num_seqs,
                  .max_num_batched_tokens = options.max_num_batched_tokens,
@@ -67,6 +69,7 @@ bool SchedulerHarness::Step() {
 }
 
 void SchedulerHarness::FailStep(const absl::Status& status) {
+  runner.Lose(plan);
   scheduler.FailStep(plan, status, now, &outputs);
   EXPECT_EQ(scheduler.CheckInvariants(), absl::OkStatus());
   Collect();

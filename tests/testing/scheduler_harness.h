@@ -20,6 +20,8 @@ struct HarnessOptions {
   int32_t max_num_batched_tokens = 2048;
   int32_t max_model_len = 128;
   std::vector<int32_t> eos_ids = {7};
+  EvictionPolicy eviction = EvictionPolicy::kCost;
+  bool integrity = false;  // the runner checks that nothing findable or found ever changes, and poisons what is freed
   BlockHash (*chain_hash)(const BlockHash& parent, absl::Span<const int32_t> tokens) = &ChainHash;
 };
 

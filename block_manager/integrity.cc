@@ -1,0 +1,31 @@
+#include "block_manager/integrity.h"
+
+namespace quire {
+
+void IntegrityLog::Sealed(BlockId block, int32_t num_tokens) {
+  blocks_[static_cast<int32_t>(block)].new_tokens = num_tokens;
+  sealed_.push_back(block);
+}
+
+void IntegrityLog::Found(BlockId block) {
+  const State& state = blocks_[static_cast<int32_t>(block)];
+  // What was sealed since the last Take has no checksum to compare with yet.
+  if (state.new_tokens == 0) found_.push_back({block, state.checked_tokens});
+}
+
+void IntegrityLog::TakeItems(IntegrityWork* work) {
+  work->checksums.clear();
+  work->verify.swap(found_);
+  found_.clear();
+  work->poison.clear();
+  for (const BlockId block : sealed_) {
+    State& state = blocks_[static_cast<int32_t>(block)];
+    if (state.new_tokens == 0) continue;
+    work->checksums.push_back({block, state.new_tokens});
+    state.checked_tokens = state.new_tokens;
+    state.new_tokens = 0;
+  }
+  sealed_.clear();
+}
+
+}  // namespace quire

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "block_manager/block.h"
+
+namespace quire {
+
+// What the owner of the memory does for the integrity mode before a step writes anything: `checksums` and `verify` in
+// this order before the step's copies, `poison` after them. If the step fails, checksums of the blocks in `checksums`
+// are unknown.
+struct IntegrityWork {
+  struct Item {
+    BlockId block = kNullBlock;
+    int32_t num_tokens = 0;  // its first tokens; what lies behind them may hold anything
+    friend bool operator==(const Item&, const Item&) = default;
+  };
+  std::vector<Item> checksums;  // became findable: keep a checksum of the contents
+  std::vector<Item> verify;     // were found: must still have the checksum that was kept for as many tokens
+  std::vector<BlockId> poison;  // were in use and are free: fill with what nobody must read
+
+  bool empty() const { return checksums.empty() && verify.empty() && poison.empty(); }
+};
+
+// Collects that work. Debug aid: Take is O(blocks).
+class IntegrityLog {
+ public:
+  explicit IntegrityLog(int32_t num_blocks) : blocks_(num_blocks) {}
+
+  void Sealed(BlockId block, int32_t num_tokens);
+  void Unsealed(BlockId block) { blocks_[static_cast<int32_t>(block)].new_tokens = 0; }
+  void Found(BlockId block);
+  void HandedOut(BlockId block) { blocks_[static_cast<int32_t>(block)].dirty = true; }
+
+  // Fills *work with all that came up since the last time. `is_free` says of a block whether nobody holds or finds it.
+  template <typename IsFree>
+  void Take(IsFree is_free, IntegrityWork* work) {
+    TakeItems(work);
+    for (int32_t i = 1; i < static_cast<int32_t>(blocks_.size()); ++i) {
+      if (!blocks_[i].dirty || !is_free(BlockId{i})) continue;
+      blocks_[i].dirty = false;
+      work->poison.push_back(BlockId{i});
+    }
+  }
+
+ private:
+  struct State {
+    int32_t checked_tokens = 0;  // that the kept checksum covers
+    int32_t new_tokens = 0;      // sealed since the last Take; 0: not
+    bool dirty = false;          // handed out since it was last poisoned
+  };
+  void TakeItems(IntegrityWork* work);
+
+  std::vector<State> blocks_;
+  std::vector<BlockId> sealed_;  // since the last Take, each perhaps unsealed again
+  std::vector<IntegrityWork::Item> found_;
+};
+
+}  // namespace quire
