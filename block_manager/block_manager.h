@@ -187,6 +187,7 @@ class BlockManager : private BlockPool::Cache {
   int32_t num_unused() const { return pool_.num_unused(); }
   int32_t num_usable() const { return pool_.num_blocks() - 1; }
   int32_t block_size() const { return block_size_; }
+  int32_t min_partial_tokens() const { return min_partial_tokens_; }
   bool prefix_cache_enabled() const { return enable_prefix_cache_; }
   bool IsFindable(BlockId block) const { return pool_.is_cached(block); }
   int32_t count(BlockId block) const { return pool_.count(block); }

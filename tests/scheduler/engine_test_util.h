@@ -94,11 +94,13 @@ class OutputCollector {
  public:
   struct Sequence {
     std::vector<int32_t> tokens;
-    SequenceOutput last;  // event that ended it; finish_reason kNone: not ended
+    std::vector<float> logprobs;  // of the tokens, if asked for
+    SequenceOutput last;          // event that ended it; finish_reason kNone: not ended
   };
   struct Request {
     std::map<int32_t, Sequence> sequences;
     std::vector<int32_t> scored_positions;
+    std::vector<float> scores;          // of those positions
     int num_final_events = 0;           // with request_finished
     int num_events_after_the_last = 0;  // must stay 0
     SequenceOutput last;                // the latest event
@@ -139,18 +141,20 @@ class OutputCollector {
         std::lock_guard lock(mutex_);
         for (const PromptScoreOutput& score : outputs->prompt_scores) {
           requests_[score.handle].scored_positions.push_back(score.position);
+          requests_[score.handle].scores.push_back(outputs->logprobs[score.logprobs_begin].logprob);
         }
-        for (const SequenceOutput& event : outputs->sequences) Add(event);
+        for (const SequenceOutput& event : outputs->sequences) Add(event, outputs->logprobs);
       }
       queue.Release();
       changed_.notify_all();
     }
   }
-  void Add(const SequenceOutput& event) {
+  void Add(const SequenceOutput& event, const std::vector<TokenLogprob>& logprobs) {
     Request& request = requests_[event.handle];
     if (request.num_final_events > 0) ++request.num_events_after_the_last;
     Sequence& sequence = request.sequences[event.sequence_index];
     if (event.token_id >= 0) sequence.tokens.push_back(event.token_id);
+    if (event.logprobs_count > 0) sequence.logprobs.push_back(logprobs[event.logprobs_begin].logprob);
     if (event.finish_reason != FinishReason::kNone) sequence.last = event;
     if (event.request_finished) ++request.num_final_events;
     request.last = event;
