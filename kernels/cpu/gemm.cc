@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
@@ -13,11 +14,11 @@ namespace {
 // Weights that stay in the second-level cache while the panels of rows pass over them.
 constexpr int64_t kCachedWeightBytes = 256 << 10;
 constexpr int64_t kPiecesPerThread = 8;
-// Of one panel, which reads weights faster than memory gives them: small, so that threads end together.
+// The last pieces of one panel, which reads weights faster than memory gives them: small, so that threads end together.
 constexpr int64_t kStreamedPieceBytes = 16 << 10;
-// While it computes, the window of a core covers less of the way to memory than in a plain read, and the hardware's
-// prefetcher stops at 4 KiB: fetch three pages ahead.
-constexpr int64_t kAheadBytes = 12 << 10;
+// What a thread fetches of its share of the next layer when it is done with this one: memory is busy meanwhile.
+constexpr int64_t kNextBytes = 8 << 10;
+constexpr int64_t kOutputTilesAhead = 4;
 // What an idle thread fetches of the next layer: a part of the second-level cache that its share may fill.
 constexpr int64_t kIdleFetchBytes = 128 << 10;
 // Below this many inputs the calling thread quantises alone: waking the others costs more.
@@ -55,13 +56,12 @@ struct Layer {
   }
 };
 
-// Tiles [begin, end) of one part for all rows; the first panel fetches as many bytes from `fetch` on unless it is null.
-void RunTiles(const Layer& layer, const CpuPackedWeight::Part& part, int64_t begin, int64_t end,
-              const std::byte* fetch) {
+// Tiles [begin, end) of one part for all rows.
+void RunTiles(const Layer& layer, const CpuPackedWeight::Part& part, int64_t begin, int64_t end) {
   if (part.tiles.blocks > 0) {
     for (int64_t p = 0; p < layer.panels.count(); ++p) {
       layer.kernels.integer_gemm(part.tiles, begin, end, layer.panel_data + p * layer.panel_bytes,
-                                 p == 0 ? fetch : nullptr, layer.Output(part, layer.panels, p));
+                                 layer.Output(part, layer.panels, p));
     }
     return;
   }
@@ -83,23 +83,37 @@ const std::byte* TileAddress(const CpuPackedWeight& weight, int64_t tile) {
   return address;
 }
 
-// One piece of the parts taken one after the other. What is fetched meanwhile lies kAheadBytes further on in the
-// share, and behind the share's end in that of the next layer.
-void RunPiece(const Layer& layer, const ThreadPool::Piece& piece, const std::byte* next_share) {
-  const std::byte* fetch = TileAddress(layer.weight, piece.begin) + kAheadBytes;
-  const std::byte* share_end = TileAddress(layer.weight, piece.share_end);
-  if (fetch >= share_end && next_share != nullptr) fetch = next_share + (fetch - share_end);
-  int64_t begin = piece.begin, end = piece.end;
-  for (const CpuPackedWeight::Part& part : layer.weight.parts()) {
+// Calls body(part, first, last) for the parts that tiles [begin, end) of all parts, one after the other, lie in.
+template <typename F>
+void ForParts(const CpuPackedWeight& weight, int64_t begin, int64_t end, F body) {
+  for (const CpuPackedWeight::Part& part : weight.parts()) {
     const int64_t count = part.num_tiles();
-    if (begin < count && end > 0) {
-      const int64_t first = std::max<int64_t>(begin, 0), last = std::min(end, count);
-      RunTiles(layer, part, first, last, fetch);
-      fetch += (last - first) * part.tiles.tile_bytes;
-    }
+    if (begin < count && end > 0) body(part, std::max<int64_t>(begin, 0), std::min(end, count));
     begin -= count;
     end -= count;
   }
+}
+
+// Another core read the outputs last: asks for the lines that tiles [begin, end) write, before they have to wait.
+void FetchOutputs(const Layer& layer, int64_t begin, int64_t end) {
+  ForParts(layer.weight, begin, end, [&](const CpuPackedWeight::Part& part, int64_t first, int64_t last) {
+    for (int64_t r = 0; r < layer.out.rows; ++r) {
+      const float* out = layer.out.row(r) + part.first_row;
+      for (int64_t tile = first; tile < last; ++tile) asm volatile("prefetchw %0" : : "m"(out[tile * kTileOutputs]));
+    }
+  });
+}
+
+// One piece of a thread's share of the tiles, and at its end what there is to fetch of the share of the next layer.
+void RunPiece(const Layer& layer, const ThreadPool::Piece& piece, const std::byte* next_share, ThreadPool& pool) {
+  if (layer.panels.count() == 1) {
+    FetchOutputs(layer, piece.begin, std::min(piece.end + kOutputTilesAhead, piece.share_end));
+  }
+  ForParts(layer.weight, piece.begin, piece.end,
+           [&](const CpuPackedWeight::Part& part, int64_t first, int64_t last) { RunTiles(layer, part, first, last); });
+  if (piece.end < piece.share_end || next_share == nullptr) return;
+  for (int64_t i = 0; i < kNextBytes; i += 64) __builtin_prefetch(next_share + i, 0, 2);
+  pool.FetchWhileIdle(piece.thread, next_share + kNextBytes, kIdleFetchBytes);
 }
 
 void Quantize(const Layer& layer, ThreadPool& pool, std::byte* panel_data) {
@@ -113,10 +127,11 @@ void Quantize(const Layer& layer, ThreadPool& pool, std::byte* panel_data) {
   });
 }
 
-// Tiles that one thread takes at a time.
-int64_t PieceTiles(const CpuPackedWeight& weight, int64_t num_tiles, int64_t panels, int num_threads) {
+// Least and most tiles that one thread takes at a time.
+std::pair<int64_t, int64_t> PieceTiles(const CpuPackedWeight& weight, int64_t num_tiles, int64_t panels, int threads) {
   const int64_t cached = (panels == 1 ? kStreamedPieceBytes : kCachedWeightBytes) * num_tiles / weight.bytes();
-  return std::max<int64_t>(1, std::min(cached, num_tiles / (kPiecesPerThread * num_threads)));
+  const int64_t least = std::max<int64_t>(1, std::min(cached, num_tiles / (kPiecesPerThread * threads)));
+  return {least, panels == 1 ? num_tiles : least};
 }
 
 int64_t NumTiles(const CpuPackedWeight& weight) {
@@ -171,14 +186,10 @@ absl::Status CpuLinear(const GemmKernels& kernels, ThreadPool& pool, const CpuPa
 
   const Layer layer = {kernels, weight, x, bias, out, panels, memory, panel_bytes};
   if (any_int) Quantize(layer, pool, memory);
-  pool.ParallelForShares(num_tiles, PieceTiles(weight, num_tiles, panels.count(), pool.num_threads()),
-                         [&](const ThreadPool::Piece& piece) {
-                           const std::byte* next = next_shares.empty() ? nullptr : next_shares[piece.thread];
-                           RunPiece(layer, piece, next);
-                           if (piece.end == piece.share_end && next != nullptr) {
-                             pool.FetchWhileIdle(piece.thread, next, kIdleFetchBytes);
-                           }
-                         });
+  const auto [least, most] = PieceTiles(weight, num_tiles, panels.count(), pool.num_threads());
+  pool.ParallelForShares(num_tiles, least, most, [layer, next_shares, &pool](const ThreadPool::Piece& piece) {
+    RunPiece(layer, piece, next_shares.empty() ? nullptr : next_shares[piece.thread], pool);
+  });
   return absl::OkStatus();
 }
 

@@ -10,6 +10,10 @@ constexpr int kMaxPanelRows = 4;
 constexpr int kHalf = 8;  // outputs of a register, half a tile
 constexpr int kMaxFloatRows = 2;
 
+// A core that multiplies does not look far enough ahead to keep memory busy, and the hardware's prefetcher stops at
+// 4 KiB: fetch three pages ahead.
+constexpr int kFetchBytes = 12 << 10;
+
 using AliasedInt [[gnu::may_alias]] = int32_t;
 
 // One record of a panel.
@@ -35,6 +39,15 @@ inline __m256 LoadScales(const std::byte* array, int64_t index, int half) {
   return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(array + at * 2)));
 }
 
+// The lines of a block that DotQuads does not touch.
+template <WeightFormat kFormat>
+inline void FetchScales(const std::byte* fetch) {
+  constexpr IntFormat kInt = IntFormatOf(kFormat);
+  for (int i = 0; i < kInt.scale_bytes() + kInt.minimum_bytes(); i += 64) {
+    _mm_prefetch(fetch + kInt.value_bytes() + i, _MM_HINT_T1);
+  }
+}
+
 inline __m256i PairsToInt32(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); }
 
 // Weights of quad `quad` of a block for half a tile, as unsigned bytes.
@@ -48,8 +61,8 @@ inline __m256i LoadQuad(const std::byte* values, int quad, int half) {
 // sums[r][h] over quads [kBegin, kEnd) of a block, the offset undone. vpmaddubsw saturates at 2^15, so bytes up to 255
 // go as |w| * (a with the sign of w), at most 2 * 128 * 127; smaller ones are added up as 16-bit pairs as far as fits.
 template <WeightFormat kFormat, int kRows, int kHalves, int kBegin, int kEnd>
-inline void DotQuads(const std::byte* values, const std::byte* q, int half, const int32_t (&row_sums)[kRows],
-                     __m256i (&sums)[kRows][kHalves]) {
+inline void DotQuads(const std::byte* values, const std::byte* fetch, const std::byte* q, int half,
+                     const int32_t (&row_sums)[kRows], __m256i (&sums)[kRows][kHalves]) {
   constexpr IntFormat kInt = IntFormatOf(kFormat);
   constexpr bool kSigned = kInt.max == 255;
   constexpr int kQuadsInPairs = kSigned ? 1 : 32767 / (2 * 127 * kInt.max) / 2 * 2;
@@ -66,6 +79,9 @@ inline void DotQuads(const std::byte* values, const std::byte* q, int half, cons
     __m256i pairs[kRows][kHalves];
 #pragma GCC unroll 8
     for (int quad = begin; quad < begin + kStep; ++quad) {
+      if (half == 0 && quad % (kInt.nibbles ? 2 : 1) == 0) {
+        _mm_prefetch(fetch + 64 * (kInt.nibbles ? quad / 2 : quad), _MM_HINT_T1);
+      }
       __m256i w[kHalves];
 #pragma GCC unroll 2
       for (int h = 0; h < kHalves; ++h) {
@@ -125,7 +141,7 @@ inline void StoreOutputs(__m256 sum, const float* bias, int64_t count, float* ou
 
 // Half a tile (kHalves == 1: half 0 or 1) or a whole one for kRows rows.
 template <WeightFormat kFormat, int kRows, int kHalves>
-void IntHalves(const WeightTiles& weight, int64_t tile_index, int half, const std::byte* panel, const std::byte* fetch,
+void IntHalves(const WeightTiles& weight, int64_t tile_index, int half, const std::byte* panel,
                const OutputBlock& out) {
   constexpr IntFormat kInt = IntFormatOf(kFormat);
   constexpr int kValueBytes = kInt.value_bytes();
@@ -140,12 +156,8 @@ void IntHalves(const WeightTiles& weight, int64_t tile_index, int half, const st
     for (int h = 0; h < kHalves; ++h) acc[r][h] = _mm256_setzero_ps();
   }
   const auto* record_at = reinterpret_cast<const Record<kRows>*>(panel);
-  for (int64_t b = 0; b < weight.blocks; ++b, values += kValueBytes, ++record_at) {
-    if (fetch != nullptr) {
-#pragma GCC unroll 16
-      for (int i = 0; i < kBlockBytes; i += 64) _mm_prefetch(fetch + i, _MM_HINT_T1);
-      fetch += kBlockBytes;
-    }
+  const std::byte* fetch = tile + kFetchBytes;
+  for (int64_t b = 0; b < weight.blocks; ++b, values += kValueBytes, fetch += kBlockBytes, ++record_at) {
     const Record<kRows>& record = *record_at;
     const std::byte* q = record.q[0];
     __m256i sums[kRows][kHalves];
@@ -154,19 +166,20 @@ void IntHalves(const WeightTiles& weight, int64_t tile_index, int half, const st
     if constexpr (kInt.groups == 2) {
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) row_sums[r] = record.sum[0][r];
-      DotQuads<kFormat, kRows, kHalves, 0, 4>(values, q, half, row_sums, sums);
+      DotQuads<kFormat, kRows, kHalves, 0, 4>(values, fetch, q, half, row_sums, sums);
       LoadHalves<kInt.f32_scales>(tile, 2 * b, half, scale);
       Accumulate(scale, record, sums, acc);
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) row_sums[r] = record.sum[1][r];
-      DotQuads<kFormat, kRows, kHalves, 4, 8>(values, q, half, row_sums, sums);
+      DotQuads<kFormat, kRows, kHalves, 4, 8>(values, fetch, q, half, row_sums, sums);
     } else {
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) row_sums[r] = record.sum[0][r] + record.sum[1][r];
-      DotQuads<kFormat, kRows, kHalves, 0, 8>(values, q, half, row_sums, sums);
+      DotQuads<kFormat, kRows, kHalves, 0, 8>(values, fetch, q, half, row_sums, sums);
     }
     LoadHalves<kInt.f32_scales>(tile, kInt.groups * b + kInt.groups - 1, half, scale);
     Accumulate(scale, record, sums, acc);
+    if (half == 0) FetchScales<kFormat>(fetch);
     if constexpr (kInt.has_minimum) {
       LoadHalves<kInt.f32_scales>(minimums, b, half, scale);
 #pragma GCC unroll 4
@@ -191,46 +204,44 @@ void IntHalves(const WeightTiles& weight, int64_t tile_index, int half, const st
 
 template <WeightFormat kFormat>
 void IntTiles(const WeightTiles& weight, int64_t tile_begin, int64_t tile_end, const std::byte* panel,
-              const std::byte* fetch, const OutputBlock& out) {
-  for (int64_t tile = tile_begin; tile < tile_end; ++tile, fetch += fetch != nullptr ? weight.tile_bytes : 0) {
+              const OutputBlock& out) {
+  for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
     switch (out.rows) {
       case 1:
-        IntHalves<kFormat, 1, 2>(weight, tile, 0, panel, fetch, out);
+        IntHalves<kFormat, 1, 2>(weight, tile, 0, panel, out);
         break;
       case 2:
-        IntHalves<kFormat, 2, 2>(weight, tile, 0, panel, fetch, out);
+        IntHalves<kFormat, 2, 2>(weight, tile, 0, panel, out);
         break;
       case 3:
-        for (int half = 0; half < 2; ++half)
-          IntHalves<kFormat, 3, 1>(weight, tile, half, panel, half == 0 ? fetch : nullptr, out);
+        for (int half = 0; half < 2; ++half) IntHalves<kFormat, 3, 1>(weight, tile, half, panel, out);
         break;
       default:
-        for (int half = 0; half < 2; ++half)
-          IntHalves<kFormat, 4, 1>(weight, tile, half, panel, half == 0 ? fetch : nullptr, out);
+        for (int half = 0; half < 2; ++half) IntHalves<kFormat, 4, 1>(weight, tile, half, panel, out);
         break;
     }
   }
 }
 
 void IntegerGemm(const WeightTiles& weight, int64_t tile_begin, int64_t tile_end, const std::byte* panel,
-                 const std::byte* fetch, const OutputBlock& out) {
+                 const OutputBlock& out) {
   switch (weight.format) {
     case WeightFormat::kQ8_0:
-      return IntTiles<WeightFormat::kQ8_0>(weight, tile_begin, tile_end, panel, fetch, out);
+      return IntTiles<WeightFormat::kQ8_0>(weight, tile_begin, tile_end, panel, out);
     case WeightFormat::kQ4_0:
-      return IntTiles<WeightFormat::kQ4_0>(weight, tile_begin, tile_end, panel, fetch, out);
+      return IntTiles<WeightFormat::kQ4_0>(weight, tile_begin, tile_end, panel, out);
     case WeightFormat::kQ4_1:
-      return IntTiles<WeightFormat::kQ4_1>(weight, tile_begin, tile_end, panel, fetch, out);
+      return IntTiles<WeightFormat::kQ4_1>(weight, tile_begin, tile_end, panel, out);
     case WeightFormat::kQ5_0:
-      return IntTiles<WeightFormat::kQ5_0>(weight, tile_begin, tile_end, panel, fetch, out);
+      return IntTiles<WeightFormat::kQ5_0>(weight, tile_begin, tile_end, panel, out);
     case WeightFormat::kQ5_1:
-      return IntTiles<WeightFormat::kQ5_1>(weight, tile_begin, tile_end, panel, fetch, out);
+      return IntTiles<WeightFormat::kQ5_1>(weight, tile_begin, tile_end, panel, out);
     case WeightFormat::kQ4_K:
-      return IntTiles<WeightFormat::kQ4_K>(weight, tile_begin, tile_end, panel, fetch, out);
+      return IntTiles<WeightFormat::kQ4_K>(weight, tile_begin, tile_end, panel, out);
     case WeightFormat::kQ5_K:
-      return IntTiles<WeightFormat::kQ5_K>(weight, tile_begin, tile_end, panel, fetch, out);
+      return IntTiles<WeightFormat::kQ5_K>(weight, tile_begin, tile_end, panel, out);
     case WeightFormat::kQ6_K:
-      return IntTiles<WeightFormat::kQ6_K>(weight, tile_begin, tile_end, panel, fetch, out);
+      return IntTiles<WeightFormat::kQ6_K>(weight, tile_begin, tile_end, panel, out);
     case WeightFormat::kF32:
     case WeightFormat::kF16:
     case WeightFormat::kBf16:

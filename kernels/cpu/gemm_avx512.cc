@@ -10,6 +10,11 @@ constexpr int kMaxPanelRows = 12;  // 12 float and 12 integer accumulators, weig
 constexpr int kMaxFloatRows = 4;
 constexpr int kFloatOutputs = 4;  // of the float kernel at once
 
+// A core that multiplies does not look far enough ahead to keep memory busy. Touching each line by a prefetch about
+// when it is needed makes the hardware's prefetcher run ahead, which it does not do for the loads themselves;
+// prefetches further ahead would wait for memory in the few places there are for missing lines.
+constexpr int kFetchBytes = 512;
+
 using AliasedInt [[gnu::may_alias]] = int32_t;
 
 // One record of a panel.
@@ -36,9 +41,19 @@ inline __m512 LoadScales(const std::byte* array, int64_t index) {
   return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(array + index * kTileOutputs * 2)));
 }
 
+// The lines of a block that DotQuads does not touch.
+template <WeightFormat kFormat>
+inline void FetchScales(const std::byte* fetch) {
+  constexpr IntFormat kInt = IntFormatOf(kFormat);
+  for (int i = 0; i < kInt.scale_bytes() + kInt.minimum_bytes(); i += 64) {
+    _mm_prefetch(fetch + kInt.value_bytes() + i, _MM_HINT_T0);
+  }
+}
+
 // sums[r] over quads [kBegin, kEnd) of a block, beginning at -offset * (sum of the activations).
 template <WeightFormat kFormat, int kRows, int kBegin, int kEnd>
-inline void DotQuads(const std::byte* values, const std::byte* q, __m512i row_sums, __m512i (&sums)[kRows]) {
+inline void DotQuads(const std::byte* values, const std::byte* fetch, const std::byte* q, __m512i row_sums,
+                     __m512i (&sums)[kRows]) {
   constexpr IntFormat kInt = IntFormatOf(kFormat);
   if constexpr (kInt.offset_log2 >= 0) {
     alignas(64) int32_t start[16];
@@ -53,6 +68,7 @@ inline void DotQuads(const std::byte* values, const std::byte* q, __m512i row_su
     const __m512i low = _mm512_set1_epi8(15);
 #pragma GCC unroll 4
     for (int v = kBegin / 2; v < kEnd / 2; ++v) {
+      _mm_prefetch(fetch + 64 * v, _MM_HINT_T0);
       const __m512i both = _mm512_load_si512(values + 64 * v);
       const __m512i even = _mm512_and_si512(both, low);
 #pragma GCC unroll 12
@@ -64,6 +80,7 @@ inline void DotQuads(const std::byte* values, const std::byte* q, __m512i row_su
   } else {
 #pragma GCC unroll 8
     for (int quad = kBegin; quad < kEnd; ++quad) {
+      _mm_prefetch(fetch + 64 * quad, _MM_HINT_T0);
       const __m512i w = _mm512_load_si512(values + 64 * quad);
 #pragma GCC unroll 12
       for (int r = 0; r < kRows; ++r) Dot(sums[r], w, q + kBlock * r + 4 * quad);
@@ -73,8 +90,7 @@ inline void DotQuads(const std::byte* values, const std::byte* q, __m512i row_su
 
 // 16 outputs of kRows rows; the accumulators stay in registers over all of K.
 template <WeightFormat kFormat, int kRows>
-void IntTile(const WeightTiles& weight, int64_t tile_index, const std::byte* panel, const std::byte* fetch,
-             const OutputBlock& out) {
+void IntTile(const WeightTiles& weight, int64_t tile_index, const std::byte* panel, const OutputBlock& out) {
   constexpr IntFormat kInt = IntFormatOf(kFormat);
   constexpr int kValueBytes = kInt.value_bytes();
   constexpr int kBlockBytes = kValueBytes + kInt.scale_bytes() + kInt.minimum_bytes();
@@ -86,34 +102,31 @@ void IntTile(const WeightTiles& weight, int64_t tile_index, const std::byte* pan
   for (int r = 0; r < kRows; ++r) acc[r] = _mm512_setzero_ps();
 
   const auto* record_at = reinterpret_cast<const Record<kRows>*>(panel);
-  for (int64_t b = 0; b < weight.blocks; ++b, values += kValueBytes, ++record_at) {
-    if (fetch != nullptr) {
-#pragma GCC unroll 16
-      for (int i = 0; i < kBlockBytes; i += 64) _mm_prefetch(fetch + i, _MM_HINT_T1);
-      fetch += kBlockBytes;
-    }
+  const std::byte* fetch = tile + kFetchBytes;
+  for (int64_t b = 0; b < weight.blocks; ++b, values += kValueBytes, fetch += kBlockBytes, ++record_at) {
     const Record<kRows>& record = *record_at;
     const std::byte* q = record.q[0];
     __m512i sums[kRows];
     // Also reads what follows the sums of kRows rows, and does not use it.
     const __m512i low_sums = _mm512_loadu_si512(record.sum[0]), high_sums = _mm512_loadu_si512(record.sum[1]);
     if constexpr (kInt.groups == 2) {
-      DotQuads<kFormat, kRows, 0, 4>(values, q, low_sums, sums);
+      DotQuads<kFormat, kRows, 0, 4>(values, fetch, q, low_sums, sums);
       const __m512 scale0 = LoadScales<kInt.f32_scales>(tile, 2 * b);
 #pragma GCC unroll 12
       for (int r = 0; r < kRows; ++r) {
         acc[r] =
             _mm512_fmadd_ps(_mm512_mul_ps(scale0, Broadcast(&record.scale[r])), _mm512_cvtepi32_ps(sums[r]), acc[r]);
       }
-      DotQuads<kFormat, kRows, 4, 8>(values, q, high_sums, sums);
+      DotQuads<kFormat, kRows, 4, 8>(values, fetch, q, high_sums, sums);
     } else {
-      DotQuads<kFormat, kRows, 0, 8>(values, q, _mm512_add_epi32(low_sums, high_sums), sums);
+      DotQuads<kFormat, kRows, 0, 8>(values, fetch, q, _mm512_add_epi32(low_sums, high_sums), sums);
     }
     const __m512 scale = LoadScales<kInt.f32_scales>(tile, kInt.groups * b + kInt.groups - 1);
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) {
       acc[r] = _mm512_fmadd_ps(_mm512_mul_ps(scale, Broadcast(&record.scale[r])), _mm512_cvtepi32_ps(sums[r]), acc[r]);
     }
+    FetchScales<kFormat>(fetch);
     if constexpr (kInt.has_minimum) {
       const __m512 minimum = LoadScales<kInt.f32_scales>(minimums, b);
 #pragma GCC unroll 12
@@ -133,7 +146,7 @@ void IntTile(const WeightTiles& weight, int64_t tile_index, const std::byte* pan
   }
 }
 
-using IntTileFn = void (*)(const WeightTiles&, int64_t, const std::byte*, const std::byte*, const OutputBlock&);
+using IntTileFn = void (*)(const WeightTiles&, int64_t, const std::byte*, const OutputBlock&);
 
 template <WeightFormat kFormat>
 IntTileFn IntTileOf(int32_t rows) {
@@ -171,12 +184,9 @@ IntTileFn IntTileOf(WeightFormat format, int32_t rows) {
 }
 
 void IntegerGemm(const WeightTiles& weight, int64_t tile_begin, int64_t tile_end, const std::byte* panel,
-                 const std::byte* fetch, const OutputBlock& out) {
+                 const OutputBlock& out) {
   const IntTileFn tile_fn = IntTileOf(weight.format, out.rows);
-  for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
-    tile_fn(weight, tile, panel, fetch, out);
-    if (fetch != nullptr) fetch += weight.tile_bytes;
-  }
+  for (int64_t tile = tile_begin; tile < tile_end; ++tile) tile_fn(weight, tile, panel, out);
 }
 
 // Quantises 32 inputs of one row.

@@ -106,10 +106,9 @@ struct GemmKernels {
 
   // x: [rows, 32 * blocks], `stride` apart.
   void (*quantize)(const float* x, int64_t stride, int32_t rows, int64_t blocks, std::byte* panel) = nullptr;
-  // Outputs of tiles [tile_begin, tile_end) for one panel. While computing, as many bytes as the tiles have are fetched
-  // from `fetch` on, unless it is null, into the second-level cache; they need not be mapped.
+  // Outputs of tiles [tile_begin, tile_end) for one panel.
   void (*integer_gemm)(const WeightTiles& weight, int64_t tile_begin, int64_t tile_end, const std::byte* panel,
-                       const std::byte* fetch, const OutputBlock& out) = nullptr;
+                       const OutputBlock& out) = nullptr;
   // The same with float weights. x: [out.rows, weight.padded_cols].
   void (*float_gemm)(const WeightTiles& weight, int64_t tile_begin, int64_t tile_end, const float* x, int64_t stride,
                      const OutputBlock& out) = nullptr;

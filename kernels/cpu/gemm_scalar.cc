@@ -112,7 +112,7 @@ void StoreOutputs(const WeightTiles& weight, int64_t tile_begin, int64_t tile_en
 }
 
 void IntegerGemm(const WeightTiles& weight, int64_t tile_begin, int64_t tile_end, const std::byte* panel,
-                 const std::byte* /*fetch*/, const OutputBlock& out) {
+                 const OutputBlock& out) {
   const IntFormat format = IntFormatOf(weight.format);
   const auto* record = reinterpret_cast<const Record*>(panel);
   StoreOutputs(weight, tile_begin, tile_end, out,

@@ -6,6 +6,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <bit>
 #include <chrono>
 #include <climits>
 #include <string>
@@ -19,13 +21,19 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kSpinTime = std::chrono::microseconds(40);
 constexpr auto kYieldTime = std::chrono::microseconds(120);  // after spinning
 
-void FutexWait(std::atomic<uint32_t>& word, uint32_t expected) {
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
+void FutexWait(const void* word, uint32_t expected) {
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
 }
 
-void FutexWakeAll(std::atomic<uint32_t>& word) {
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+void FutexWakeAll(const void* word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0); }
+
+// The upper half of a state, which futexes compare.
+const void* UpperHalf(const std::atomic<uint64_t>& state) {
+  static_assert(std::endian::native == std::endian::little && sizeof(state) == sizeof(uint64_t));
+  return reinterpret_cast<const char*>(&state) + sizeof(uint32_t);
 }
+
+constexpr int kJobLines = 6;
 
 // True if `done` became true while spinning and yielding; false when it is time to sleep.
 template <typename Predicate>
@@ -78,19 +86,18 @@ ThreadPool::ThreadPool(int num_threads, bool pin) : num_threads_(num_threads) {
 
 ThreadPool::~ThreadPool() {
   stop_.store(true);
-  epoch_.fetch_add(1);
-  FutexWakeAll(epoch_);
+  state_.fetch_add(uint64_t{1} << kEpochShift);
+  FutexWakeAll(UpperHalf(state_));
   for (std::thread& worker : workers_) worker.join();
 }
 
 void ThreadPool::Execute(JobFn fn, void* context, bool wait_for_all) {
   job_fn_ = fn;
   job_context_ = context;
-  const uint32_t epoch = epoch_.load(std::memory_order_relaxed) + 1;
-  state_.store(uint64_t{epoch} << kEpochShift | kOpen, std::memory_order_release);
+  const uint64_t next_epoch = epoch() + uint64_t{1};
   // Pairs with WaitForEpoch: either the worker sees the new epoch before it sleeps, or its count is seen here.
-  epoch_.store(epoch, std::memory_order_seq_cst);
-  if (sleepers_.load(std::memory_order_seq_cst) != 0) FutexWakeAll(epoch_);
+  state_.store(next_epoch << kEpochShift | kOpen, std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) != 0) FutexWakeAll(UpperHalf(state_));
 
   fn(context, 0);
   if (!wait_for_all) state_.fetch_and(~kOpen, std::memory_order_acq_rel);
@@ -110,22 +117,23 @@ void ThreadPool::WaitForWorkers(bool wait_for_all) {
   while (true) {
     const uint32_t wakes = wakes_.load(std::memory_order_seq_cst);
     if (Finished(wait_for_all)) break;
-    FutexWait(wakes_, wakes);
+    FutexWait(&wakes_, wakes);
   }
   caller_sleeps_.store(false, std::memory_order_relaxed);
 }
 
-bool ThreadPool::NextPiece(int64_t grain, Piece* piece) {
+bool ThreadPool::NextPiece(int64_t min_grain, int64_t max_grain, Piece* piece) {
   std::atomic<uint64_t>& range = shares_[piece->thread].range;
   uint64_t left = range.load(std::memory_order_relaxed);
   while (true) {
     const auto begin = static_cast<int64_t>(left >> 32), end = static_cast<int64_t>(left & 0xffffffff);
     if (begin == end) {
-      if (!RefillShare(piece->thread, grain)) return false;
+      if (!RefillShare(piece->thread, min_grain)) return false;
       left = range.load(std::memory_order_relaxed);
       continue;
     }
-    const int64_t next = end - begin < grain ? end : begin + grain;
+    const int64_t wanted = std::clamp((end - begin) / 2, min_grain, std::max(min_grain, max_grain));
+    const int64_t next = std::min(begin + wanted, end);
     if (!range.compare_exchange_weak(left, Range(next, end), std::memory_order_relaxed)) continue;
     piece->begin = begin;
     piece->end = next;
@@ -135,14 +143,14 @@ bool ThreadPool::NextPiece(int64_t grain, Piece* piece) {
 }
 
 // A range never comes back once taken, so a compare-and-swap cannot mistake one for an earlier one.
-bool ThreadPool::RefillShare(int thread, int64_t grain) {
+bool ThreadPool::RefillShare(int thread, int64_t min_grain) {
   for (int i = 1; i < num_threads_; ++i) {
     std::atomic<uint64_t>& victim = shares_[(thread + i) % num_threads_].range;
     uint64_t left = victim.load(std::memory_order_relaxed);
     while (true) {
       const auto begin = static_cast<int64_t>(left >> 32), end = static_cast<int64_t>(left & 0xffffffff);
       if (begin == end) break;
-      const int64_t middle = end - begin <= grain ? begin : begin + (end - begin) / 2;
+      const int64_t middle = end - begin <= min_grain ? begin : begin + (end - begin) / 2;
       if (!victim.compare_exchange_weak(left, Range(begin, middle), std::memory_order_relaxed)) continue;
       shares_[thread].range.store(Range(middle, end), std::memory_order_relaxed);
       return true;
@@ -153,15 +161,15 @@ bool ThreadPool::RefillShare(int thread, int64_t grain) {
 
 void ThreadPool::WaitForEpoch(uint32_t seen, int thread) {
   for (Stretch& fetch = shares_[thread].idle_fetch; fetch.bytes > 0; fetch.data += 256, fetch.bytes -= 256) {
-    if (epoch_.load(std::memory_order_acquire) != seen) {
+    if (epoch() != seen) {
       fetch.bytes = 0;
       return;
     }
     for (int i = 0; i < 4; ++i) __builtin_prefetch(fetch.data + 64 * i, 0, 2);
   }
-  if (SpinThenYield([&] { return epoch_.load(std::memory_order_acquire) != seen; })) return;
+  if (SpinThenYield([&] { return epoch() != seen; })) return;
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
-  while (epoch_.load(std::memory_order_seq_cst) == seen) FutexWait(epoch_, seen);
+  while (state_.load(std::memory_order_seq_cst) >> kEpochShift == seen) FutexWait(UpperHalf(state_), seen);
   sleepers_.fetch_sub(1, std::memory_order_relaxed);
 }
 
@@ -186,7 +194,7 @@ void ThreadPool::Leave() {
   state_.fetch_sub(kOneInside, std::memory_order_seq_cst);
   if (!caller_sleeps_.load(std::memory_order_seq_cst)) return;
   wakes_.fetch_add(1, std::memory_order_seq_cst);
-  FutexWakeAll(wakes_);
+  FutexWakeAll(&wakes_);
 }
 
 void ThreadPool::WorkerLoop(int thread) {
@@ -195,6 +203,8 @@ void ThreadPool::WorkerLoop(int thread) {
     WaitForEpoch(seen, thread);
     if (stop_.load()) return;
     if (!Enter(&seen)) continue;
+    // The job and what it refers to lie on the caller's stack: fetch the lines side by side, not one after the other.
+    for (int i = 0; i < kJobLines; ++i) __builtin_prefetch(static_cast<const char*>(job_context_) + 64 * i);
     job_fn_(job_context_, thread);
     Leave();
   }

@@ -69,18 +69,19 @@ class ThreadPool {
     int thread = 0;
   };
 
-  // Calls fn(Piece) for pieces of at most `grain` that cover [0, n), n < 2^32. Each thread goes front to back through a
-  // share of its own, which begins at ShareBegin, so what it reads is one stream; who has done his share goes on with
-  // the latter half of what another has left. Which thread gets what is a matter of chance here too.
+  // Calls fn(Piece) for pieces that cover [0, n), n < 2^32. Each thread goes front to back through a share of its own,
+  // which begins at ShareBegin, so what it reads is one stream; who has done his share goes on with the latter half of
+  // what another has left. A piece is half of what is left of the share, but of min_grain to max_grain: taking one
+  // stops all loads and stores of the core for a moment. Which thread gets what is a matter of chance here too.
   template <typename F>
-  void ParallelForShares(int64_t n, int64_t grain, F&& fn) {
+  void ParallelForShares(int64_t n, int64_t min_grain, int64_t max_grain, F&& fn) {
     if (n <= 0) return;
     for (int thread = 0; thread < num_threads_; ++thread) {
       shares_[thread].range.store(Range(ShareBegin(n, thread), ShareBegin(n, thread + 1)), std::memory_order_relaxed);
     }
-    auto work = [this, &fn, grain](int thread) {
+    auto work = [this, &fn, min_grain, max_grain](int thread) {
       Piece piece{.thread = thread};
-      while (NextPiece(grain, &piece)) fn(static_cast<const Piece&>(piece));
+      while (NextPiece(min_grain, max_grain, &piece)) fn(static_cast<const Piece&>(piece));
     };
     if (num_threads_ == 1 || n == 1) {
       work(0);
@@ -108,8 +109,8 @@ class ThreadPool {
   }
 
   // Takes a piece off the front of piece->thread's share; refills an empty one from others first. False: all is taken.
-  bool NextPiece(int64_t grain, Piece* piece);
-  bool RefillShare(int thread, int64_t grain);
+  bool NextPiece(int64_t min_grain, int64_t max_grain, Piece* piece);
+  bool RefillShare(int thread, int64_t min_grain);
 
   using JobFn = void (*)(void* context, int thread);
 
@@ -142,20 +143,24 @@ class ThreadPool {
   bool Enter(uint32_t* seen);
   void Leave();
 
+  uint32_t epoch() const { return static_cast<uint32_t>(state_.load(std::memory_order_acquire) >> kEpochShift); }
+
   // The current job, in one word so that joining is one compare-and-swap: its epoch in the upper half, then one bit
-  // "open for joining", 15 bits "workers that joined", 16 bits "workers inside".
+  // "open for joining", 15 bits "workers that joined", 16 bits "workers inside". Workers spin and sleep on the epoch.
   static constexpr uint64_t kEpochShift = 32;
   static constexpr uint64_t kOpen = uint64_t{1} << 31;
   static constexpr uint64_t kOneJoined = uint64_t{1} << 16;
   static constexpr uint64_t kOneInside = 1;
 
   const int num_threads_;
-  JobFn job_fn_ = nullptr;  // both written before state_ opens the job, read only by who has joined it
+
+  // One cache line: fetching it from another core takes as long as a loop over a small layer, so who sees the new epoch
+  // has the job, too. The job is written before state_ opens it and read only by who has joined it.
+  alignas(64) std::atomic<uint64_t> state_{0};
+  JobFn job_fn_ = nullptr;
   void* job_context_ = nullptr;
 
-  alignas(64) std::atomic<uint64_t> state_{0};
-  alignas(64) std::atomic<uint32_t> epoch_{0};  // of state_, published after it; workers spin and sleep on it
-  std::atomic<uint32_t> sleepers_{0};           // workers that sleep on epoch_ or are about to
+  alignas(64) std::atomic<uint32_t> sleepers_{0};  // workers that sleep on the epoch or are about to
   std::atomic<bool> stop_{false};
   alignas(64) std::atomic<uint32_t> wakes_{0};  // the caller sleeps on it; changed by a worker that leaves
   std::atomic<bool> caller_sleeps_{false};

@@ -84,7 +84,7 @@ void ReadWeights(ThreadPool& pool, const Copies& copies, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     const CpuPackedWeight::Part& part = copies.weights[i]->parts()[0];
     const int64_t tiles = part.num_tiles();
-    pool.ParallelForShares(tiles, 1, [&](const ThreadPool::Piece& piece) {
+    pool.ParallelForShares(tiles, 1, tiles, [&](const ThreadPool::Piece& piece) {
       ReadBytes(part.tiles.data + piece.begin * part.tiles.tile_bytes,
                 (piece.end - piece.begin) * part.tiles.tile_bytes);
     });
@@ -177,7 +177,8 @@ void RunModel(ThreadPool& pool, std::vector<Path>& paths, int64_t rows) {
   for (int round = 0; round < 2 * kMaxRounds; ++round) {
     for (size_t p = 0; p < paths.size(); ++p) {
       time(work[p], [&] {
-        for (size_t i = 0; i < weights.size(); ++i) {
+        for (size_t n = 0; n < MemoryReader::kPasses * weights.size(); ++n) {
+          const size_t i = n % weights.size();
           const CpuPackedWeight& weight = *weights[i];
           QUIRE_CHECK(CpuLinear(*paths[p].kernels, pool, weight, next_shares[i], {x.data(), rows, weight.cols()},
                                 nullptr, {out.data(), rows, weight.rows()}, scratch)
@@ -193,7 +194,8 @@ void RunModel(ThreadPool& pool, std::vector<Path>& paths, int64_t rows) {
       std::printf("disturbed throughout\n");
       continue;
     }
-    const double seconds = Median(work[p]), gbps = bytes / 1e9 / seconds, read_gbps = Median(read);
+    const double seconds = Median(work[p]) / MemoryReader::kPasses, gbps = bytes / 1e9 / seconds,
+                 read_gbps = Median(read);
     std::printf("%9.1f us  %5.1f of %5.1f GB/s = %3.0f %%  %zu of %d rounds\n", seconds * 1e6, gbps, read_gbps,
                 100 * gbps / read_gbps, work[p].size(), 2 * kMaxRounds);
   }

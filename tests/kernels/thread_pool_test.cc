@@ -49,8 +49,8 @@ TEST(ThreadPoolTest, SharesCoverEachIndexOnce) {
     for (int64_t n : {0, 1, 2, 15, 16, 17, 1000}) {
       for (int64_t grain : {1, 3, 16, 2000}) {
         std::vector<int> hits(n, 0);
-        pool.ParallelForShares(n, grain, [&](const ThreadPool::Piece& piece) {
-          ASSERT_LE(piece.end - piece.begin, grain);
+        pool.ParallelForShares(n, grain, 2 * grain, [&](const ThreadPool::Piece& piece) {
+          ASSERT_LE(piece.end - piece.begin, 2 * grain);
           ASSERT_LE(piece.end, piece.share_end);
           for (int64_t i = piece.begin; i < piece.end; ++i) ++hits[i];
           if (piece.end == piece.share_end) pool.FetchWhileIdle(piece.thread, nullptr, 4096);  // nothing is there
@@ -66,7 +66,7 @@ TEST(ThreadPoolTest, SharesOfABusyThreadAreTaken) {
   ThreadPool pool(2);
   for (int round = 0; round < 20; ++round) {
     std::atomic<int> others{0};
-    pool.ParallelForShares(64, 1, [&](const ThreadPool::Piece& piece) {
+    pool.ParallelForShares(64, 1, 1, [&](const ThreadPool::Piece& piece) {
       if (piece.begin != 0) {
         others.fetch_add(1);
         return;
