@@ -67,6 +67,7 @@ void BlockManager::MatchInsideBlock(absl::Span<const int32_t> tokens, BlockTable
   pool_.Acquire(found.block);
   if (integrity_) integrity_->Found(found.block);
   table.blocks_.push_back(found.block);
+  table.tail_may_be_shared_ = true;
   match->partial_tokens = found.num_tokens;
   match->num_tokens += found.num_tokens;
   table.num_stored_ = match->num_tokens;
@@ -91,7 +92,8 @@ void BlockManager::Explain(const PrefixKeys& keys, absl::Span<const int32_t> tok
 }
 
 int32_t BlockManager::SharedTail(const BlockTable& table, int32_t total_tokens) const {
-  if (table.num_stored_ % block_size_ == 0 || total_tokens <= table.num_stored_) return -1;
+  if (!table.tail_may_be_shared_ || table.num_stored_ % block_size_ == 0 || total_tokens <= table.num_stored_)
+    return -1;
   const int32_t index = table.num_stored_ / block_size_;
   const BlockId block = table.blocks_[index];
   return pool_.count(block) > 1 || pool_.is_cached(block) ? index : -1;
@@ -105,16 +107,16 @@ int32_t BlockManager::BlocksMissing(const BlockTable& table, int32_t total_token
 }
 
 absl::Status BlockManager::Reserve(BlockTable& table, int32_t total_tokens, std::vector<BlockCopy>* copies) {
+  const int32_t fresh = std::max(0, BlocksFor(total_tokens) - table.size());
+  const int32_t tail = SharedTail(table, total_tokens);
+  if (fresh == 0 && tail < 0) return absl::OkStatus();
   const int32_t missing = BlocksMissing(table, total_tokens);
   if (missing > pool_.num_unused()) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("%d KV blocks wanted, %d of %d unused", missing, pool_.num_unused(), num_usable()));
   }
   if (table.empty()) table.epoch_ = epoch_;
-  const int32_t fresh = std::max(0, BlocksFor(total_tokens) - table.size());
-  const int32_t tail = SharedTail(table, total_tokens);
   const bool copy = tail >= 0 && fresh < pool_.num_unused();
-  if (fresh == 0 && tail < 0) return absl::OkStatus();
   const size_t old_size = table.blocks_.size();
   table.blocks_.resize(old_size + fresh + copy);
   const absl::Span<BlockId> taken = absl::MakeSpan(table.blocks_).subspan(old_size);
@@ -136,6 +138,7 @@ absl::Status BlockManager::Reserve(BlockTable& table, int32_t total_tokens, std:
   } else if (tail >= 0) {
     Forget(table.blocks_[tail]);  // the last unused block is the source itself: written in place
   }
+  if (total_tokens > table.num_stored_) table.tail_may_be_shared_ = false;
   return absl::OkStatus();
 }
 
@@ -191,7 +194,8 @@ void BlockManager::Seal(BlockTable& table, absl::Span<const int32_t> tokens, Pre
   const auto tail = tokens.subspan(int64_t{num_full} * block_size_, table.num_stored_ % block_size_);
   if (tail.empty() || table.copy_pending_ || table.num_published_ < num_full) return;
   if (cache_.FindLongest(table.link_, tail).num_tokens == static_cast<int32_t>(tail.size())) return;
-  Insert(table.link_, keys, num_full * block_size_, tail, table.blocks_[num_full]);
+  if (Insert(table.link_, keys, num_full * block_size_, tail, table.blocks_[num_full]))
+    table.tail_may_be_shared_ = true;
 }
 
 bool BlockManager::MakeRoomInQuota(int32_t tenant) {
@@ -267,6 +271,7 @@ BlockTable BlockManager::Fork(const BlockTable& parent, int32_t num_tokens) {
   table.blocks_.assign(parent.blocks_.begin(), parent.blocks_.begin() + num_blocks);
   for (const BlockId block : table.blocks_) pool_.Acquire(block);
   table.num_stored_ = num_tokens;
+  table.tail_may_be_shared_ = parent.tail_may_be_shared_ = true;
   table.epoch_ = parent.epoch_;
   table.copy_pending_ = parent.copy_pending_ && num_tokens > parent.num_stored_ / block_size_ * block_size_;
   if (parent.num_published_ <= num_tokens / block_size_) {

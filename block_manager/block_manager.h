@@ -181,7 +181,8 @@ class BlockManager : private BlockPool::Cache {
   // --- Figures
 
   int32_t BlocksFor(int32_t num_tokens) const {
-    return static_cast<int32_t>((int64_t{num_tokens} + block_size_ - 1) / block_size_);
+    return static_cast<int32_t>((static_cast<uint32_t>(num_tokens) + block_size_ - 1) /
+                                static_cast<uint32_t>(block_size_));
   }
   // Blocks that Reserve can still hand out.
   int32_t num_unused() const { return pool_.num_unused(); }

@@ -33,6 +33,7 @@ void BlockTable::Clear() {
   }
   num_stored_ = 0;
   copy_pending_ = false;
+  tail_may_be_shared_ = false;
   hit_pending_ = false;
   num_published_ = 0;
   link_ = {};
@@ -53,6 +54,7 @@ void BlockTable::TakeFrom(BlockTable& other) {
   blocks_ = std::exchange(other.blocks_, {});
   num_stored_ = std::exchange(other.num_stored_, 0);
   copy_pending_ = std::exchange(other.copy_pending_, false);
+  tail_may_be_shared_ = std::exchange(other.tail_may_be_shared_, false);
   hit_pending_ = std::exchange(other.hit_pending_, false);
   epoch_ = other.epoch_;
   num_published_ = std::exchange(other.num_published_, 0);

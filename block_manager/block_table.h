@@ -58,8 +58,11 @@ class BlockTable {
   std::vector<BlockId> blocks_;
   int32_t num_stored_ = 0;
   bool copy_pending_ = false;  // the block of token num_stored_ is a copy that no completed step is known to have made
-  bool hit_pending_ = false;   // the leading blocks were matched, and the hit is not counted yet
-  int32_t epoch_ = 0;          // of the manager when the first block came
+  // Others may see the block of token num_stored_: set when the table forks, is forked, sealed or matched inside a
+  // block.
+  mutable bool tail_may_be_shared_ = false;
+  bool hit_pending_ = false;  // the leading blocks were matched, and the hit is not counted yet
+  int32_t epoch_ = 0;         // of the manager when the first block came
   int32_t num_published_ = 0;
   PrefixLink link_;  // the entry of block num_published_ - 1; the root's if there is none
 };
