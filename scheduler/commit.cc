@@ -27,10 +27,15 @@ absl::Status BadLogits(int32_t position) {
 
 }  // namespace
 
-void Scheduler::Commit(const SchedulePlan& plan, const StepResult& result, absl::Time now, StepOutputs* outputs) {
+void Scheduler::Commit(const SchedulePlan& plan, const StepResult& result, absl::Time now, StepOutputs* outputs,
+                       double step_seconds) {
   QUIRE_CHECK(in_flight_ && plan.step == step_);
   QUIRE_CHECK(result.samples.size() == plan.samples.size() && result.scores.size() == plan.scores.size());
   in_flight_ = false;
+  step_time_.Learn(plan.load, step_seconds);
+  admission_rate_.NoteStep(step_seconds, !waiting_.empty());
+  stats_.starts_per_second = admission_rate_.requests_per_second();
+  stats_.start_tokens_per_second = admission_rate_.tokens_per_second();
   for (const ScheduledSequence& entry : plan.sequences) CommitSequence(entry, result, now, outputs);
   CleanUp();
 }

@@ -57,6 +57,9 @@ struct EngineInfo {
   KeyContext key_context;  // of the model and process; add salt and tenant
 };
 
+// Payload of a kResourceExhausted from Submit: milliseconds after which to try again, as decimal text.
+inline constexpr char kRetryMsPayload[] = "quire/retry_ms";
+
 // The engine: model, KV cache, block manager and scheduler, stepped by one thread of its own that alone touches them.
 //
 // Requests and aborts come in by messages; results leave as values through StepOutputQueue. Every accepted request ends
@@ -69,7 +72,8 @@ class Engine {
   virtual void Start() = 0;
 
   // Hands over a request. kUnavailable when draining or stopped; kResourceExhausted naming the limit when too many
-  // requests or prompt tokens wait; kInvalidArgument when it can never fit (lengths and limits in the message).
+  // requests or prompt tokens wait or the wait would be too long, with when to come back (kRetryMsPayload);
+  // kInvalidArgument when it can never fit (lengths and limits in the message).
   virtual absl::Status Submit(EngineRequest request) = 0;
 
   // Ends a request; unknown or finished handles are ignored. Never blocks, never fails. The final event says kAborted.

@@ -26,6 +26,13 @@ BlockManagerOptions BlockOptions(const EngineOptions& options, const EngineInfo&
           .enable_prefix_cache = options.scheduler.enable_prefix_caching};
 }
 
+WaitingWork QueueOf(const SchedulerStats& stats) {
+  return {.requests = stats.requests_waiting,
+          .tokens = stats.waiting_prompt_tokens,
+          .starts_per_second = stats.starts_per_second,
+          .start_tokens_per_second = stats.start_tokens_per_second};
+}
+
 // Seconds since `*since`, which moves to now.
 double Lap(absl::Duration* since) {
   const absl::Duration now = MonotonicNow();
@@ -39,7 +46,7 @@ EngineImpl::EngineImpl(const EngineOptions& options, EngineInfo info, std::uniqu
     : info_(std::move(info)),
       step_timeout_(options.step_timeout),
       clock_(WithDefaults(std::move(clock))),
-      inbox_(options.max_queued_requests, options.max_queued_tokens),
+      inbox_({options.max_queued_requests, options.max_queued_tokens, options.max_queue_wait}),
       outputs_(options.num_output_shards),
       runner_(std::move(runner)),
       blocks_(BlockOptions(options, info_)),
@@ -159,16 +166,16 @@ void EngineImpl::Step() {
   absl::Duration lap = began;
   scheduler_.Schedule(clock_.now(), &plan_, outputs_.gathered());
   const SchedulerStats& stats = scheduler_.stats();
-  inbox_.SetWaiting(stats.requests_waiting, stats.waiting_prompt_tokens);
+  inbox_.SetWaiting(QueueOf(stats));
   if (plan_.empty()) return;
   const ForwardBatch& batch = builder_.Build(plan_);
   double scheduling = Lap(&lap);
 
   const absl::Status status = RunBatch(batch);
-  Lap(&lap);
+  const double running = Lap(&lap);
 
   if (status.ok()) {
-    scheduler_.Commit(plan_, result_, clock_.now(), outputs_.gathered());
+    scheduler_.Commit(plan_, result_, clock_.now(), outputs_.gathered(), running + scheduling);
   } else {
     result_.times = {};
     scheduler_.FailStep(plan_, status, clock_.now(), outputs_.gathered());
@@ -232,7 +239,7 @@ void EngineImpl::Publish() {
     std::lock_guard lock(stats_mutex_);
     stats_ = stats;
   }
-  inbox_.SetWaiting(scheduled.requests_waiting, scheduled.waiting_prompt_tokens);
+  inbox_.SetWaiting(QueueOf(scheduled));
   outputs_.CollectFinished(&finished_);
   outputs_.Publish();
   if (finished_.empty()) return;

@@ -1,11 +1,30 @@
 #include "scheduler/engine_inbox.h"
 
 #include <algorithm>
+#include <cmath>
+#include <string>
 #include <utility>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "scheduler/engine.h"
 
 namespace quire {
+namespace {
+
+// 0 if the rate is not known.
+double SecondsFor(double amount, double per_second) { return per_second > 0 ? amount / per_second : 0; }
+
+// kResourceExhausted with advice to come back after about `seconds`; 0: not known, then a second.
+absl::Status RefuseFor(double seconds, const std::string& message) {
+  const double advice = seconds > 0 ? std::clamp(seconds, 0.1, 60.0) : 1;
+  absl::Status status = absl::ResourceExhaustedError(message);
+  status.SetPayload(kRetryMsPayload, absl::Cord(absl::StrCat(static_cast<int64_t>(std::ceil(advice * 1000)))));
+  return status;
+}
+
+}  // namespace
 
 absl::Status EngineInbox::PostRequest(EngineRequest request) {
   const int64_t tokens = static_cast<int64_t>(request.prompt_ids.size());
@@ -13,23 +32,37 @@ absl::Status EngineInbox::PostRequest(EngineRequest request) {
     std::lock_guard lock(mutex_);
     if (stopped_) return absl::UnavailableError("the engine has stopped");
     if (draining_) return absl::UnavailableError("the engine is draining and takes no new requests");
-    const int64_t queued = static_cast<int64_t>(pending_.requests.size()) + scheduler_requests_;
-    if (queued >= max_queued_requests_) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat(queued, " requests wait already, max_queued_requests is ", max_queued_requests_));
-    }
-    const int64_t queued_tokens = pending_tokens_ + scheduler_tokens_;
-    // A prompt above the limit by itself is taken when nothing else waits, else it could never run.
-    if (queued_tokens > 0 && queued_tokens + tokens > max_queued_tokens_) {
-      return absl::ResourceExhaustedError(absl::StrCat(queued_tokens, " prompt tokens wait already, ", tokens,
-                                                       " more exceed max_queued_tokens ", max_queued_tokens_));
-    }
+    if (absl::Status room = CheckRoom(tokens); !room.ok()) return room;
     const bool inserted = live_.try_emplace(request.handle, LiveRequest{.num_sequences = request.params.n}).second;
     if (!inserted) return absl::AlreadyExistsError(absl::StrCat("handle ", request.handle, " is in use"));
     pending_tokens_ += tokens;
     pending_.requests.push_back(std::move(request));
   }
   posted_.notify_one();
+  return absl::OkStatus();
+}
+
+absl::Status EngineInbox::CheckRoom(int64_t tokens) const {
+  const int64_t queued = static_cast<int64_t>(pending_.requests.size()) + scheduler_.requests;
+  if (queued >= limits_.max_requests) {
+    return RefuseFor(SecondsFor(static_cast<double>(queued - limits_.max_requests + 1), scheduler_.starts_per_second),
+                     absl::StrCat(queued, " requests wait already, max_queued_requests is ", limits_.max_requests));
+  }
+  const int64_t queued_tokens = pending_tokens_ + scheduler_.tokens;
+  // A prompt above the limit by itself is taken when nothing else waits, else it could never run.
+  if (queued_tokens > 0 && queued_tokens + tokens > limits_.max_tokens) {
+    const int64_t excess = std::min(queued_tokens, queued_tokens + tokens - limits_.max_tokens);
+    return RefuseFor(SecondsFor(static_cast<double>(excess), scheduler_.start_tokens_per_second),
+                     absl::StrCat(queued_tokens, " prompt tokens wait already, ", tokens,
+                                  " more exceed max_queued_tokens ", limits_.max_tokens));
+  }
+  const double wait = std::max(SecondsFor(static_cast<double>(queued), scheduler_.starts_per_second),
+                               SecondsFor(static_cast<double>(queued_tokens), scheduler_.start_tokens_per_second));
+  const double max_wait = absl::ToDoubleSeconds(limits_.max_wait);
+  if (wait > max_wait) {
+    return RefuseFor(wait - max_wait,
+                     absl::StrFormat("a request would wait about %.3g s, max_queue_wait is %.3g s", wait, max_wait));
+  }
   return absl::OkStatus();
 }
 
@@ -102,12 +135,12 @@ bool EngineInbox::WaitIdle(absl::Time deadline) {
 
 int32_t EngineInbox::queued_requests() const {
   std::lock_guard lock(mutex_);
-  return static_cast<int32_t>(pending_.requests.size()) + scheduler_requests_;
+  return static_cast<int32_t>(pending_.requests.size()) + scheduler_.requests;
 }
 
 int64_t EngineInbox::queued_tokens() const {
   std::lock_guard lock(mutex_);
-  return pending_tokens_ + scheduler_tokens_;
+  return pending_tokens_ + scheduler_.tokens;
 }
 
 void EngineInbox::Open() {
@@ -130,17 +163,16 @@ void EngineInbox::Take(absl::Time until, EngineMessages* messages) {
   } else if (until != absl::InfinitePast()) {
     posted_.wait_until(lock, absl::ToChronoTime(until), posted);
   }
-  scheduler_requests_ += static_cast<int32_t>(pending_.requests.size());
-  scheduler_tokens_ += pending_tokens_;
+  scheduler_.requests += static_cast<int32_t>(pending_.requests.size());
+  scheduler_.tokens += pending_tokens_;
   pending_tokens_ = 0;
   std::swap(*messages, pending_);
   pending_.stop = messages->stop;
 }
 
-void EngineInbox::SetWaiting(int32_t requests, int64_t tokens) {
+void EngineInbox::SetWaiting(const WaitingWork& work) {
   std::lock_guard lock(mutex_);
-  scheduler_requests_ = requests;
-  scheduler_tokens_ = tokens;
+  scheduler_ = work;
 }
 
 void EngineInbox::Answer(Inspection* inspection, absl::Status answer) {

@@ -38,6 +38,20 @@ struct EngineMessages {
   bool stop = false;
 };
 
+// The limits on what waits, for answers at the door.
+struct QueueLimits {
+  int32_t max_requests = 0;
+  int64_t max_tokens = 0;                              // of prompts
+  absl::Duration max_wait = absl::InfiniteDuration();  // estimated, of a newcomer
+};
+
+// What waits in the scheduler, and how fast it starts (0: not known).
+struct WaitingWork {
+  int32_t requests = 0;
+  int64_t tokens = 0;
+  double starts_per_second = 0, start_tokens_per_second = 0;
+};
+
 // Queue Q2: the one way into the engine thread. Bounded at both ends: requests by the limits on waiting ones, aborts
 // because each live sequence is aborted at most once, holds because the latest word replaces one not yet taken. It also
 // knows which requests live and whether anything is to do, so that every answer at the door is given under one lock.
@@ -45,10 +59,10 @@ struct EngineMessages {
 // Thread rule: functions under "engine thread" belong to it; all others are for any thread.
 class EngineInbox {
  public:
-  EngineInbox(int32_t max_queued_requests, int64_t max_queued_tokens)
-      : max_queued_requests_(max_queued_requests), max_queued_tokens_(max_queued_tokens) {}
+  explicit EngineInbox(const QueueLimits& limits) : limits_(limits) {}
 
-  // kUnavailable when draining or stopped, kResourceExhausted naming limit and value, kAlreadyExists for a live handle.
+  // kUnavailable when draining or stopped, kAlreadyExists for a live handle, kResourceExhausted naming limit and value,
+  // with the payload kRetryMsPayload (engine.h): when there will be room at the rate at which requests start.
   absl::Status PostRequest(EngineRequest request);
   // Ignored unless the handle lives and the sequence exists and was not aborted before.
   void PostAbort(uint64_t handle, int32_t sequence_index);
@@ -71,7 +85,7 @@ class EngineInbox {
   // Takes everything. Waits until there is something, at most until `until`.
   void Take(absl::Time until, EngineMessages* messages);
   // What waits in the scheduler now, for the limits at the door.
-  void SetWaiting(int32_t requests, int64_t tokens);
+  void SetWaiting(const WaitingWork& work);
   void Answer(Inspection* inspection, absl::Status answer);
   // The last events of these requests have been written.
   void Finish(absl::Span<const uint64_t> handles);
@@ -87,15 +101,16 @@ class EngineInbox {
     bool aborted = false;
   };
 
-  const int32_t max_queued_requests_;
-  const int64_t max_queued_tokens_;
+  // Whether a request with `tokens` of prompt may wait too.
+  absl::Status CheckRoom(int64_t tokens) const;
+
+  const QueueLimits limits_;
 
   mutable std::mutex mutex_;  // guards everything below
   std::condition_variable posted_, idle_, answered_;
   EngineMessages pending_;
-  int64_t pending_tokens_ = 0;      // prompt tokens of pending_.requests
-  int32_t scheduler_requests_ = 0;  // waiting in the scheduler, or on the way there
-  int64_t scheduler_tokens_ = 0;
+  int64_t pending_tokens_ = 0;  // prompt tokens of pending_.requests
+  WaitingWork scheduler_;       // what waits there or is on the way there
   absl::flat_hash_map<uint64_t, LiveRequest> live_;
   bool open_ = false;  // the engine thread takes messages
   bool draining_ = false;

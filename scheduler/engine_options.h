@@ -26,12 +26,13 @@ struct EngineOptions {
   int64_t num_kv_blocks = 0;      // usable blocks, wins over both if > 0
   std::optional<DType> kv_dtype;  // unset: the backend's default
   SchedulerOptions scheduler;
-  int32_t max_queued_requests = 1024;               // waiting ones; beyond: kResourceExhausted
-  int64_t max_queued_tokens = 1 << 20;              // prompt tokens of waiting requests; beyond: kResourceExhausted
-  uint64_t seed = 0;                                // keys the prefix cache and random weights
-  absl::Duration step_timeout = absl::Seconds(60);  // a step that takes longer makes the engine unhealthy
-  int32_t num_output_shards = 1;                    // output queues (detokenizer threads), [1, 16]
-  double sim_time_scale = 1;                        // sim only: 0 runs without waiting
+  int32_t max_queued_requests = 1024;   // waiting ones; beyond: kResourceExhausted
+  int64_t max_queued_tokens = 1 << 20;  // prompt tokens of waiting requests; beyond: kResourceExhausted
+  absl::Duration max_queue_wait = absl::InfiniteDuration();  // estimated wait; beyond: kResourceExhausted
+  uint64_t seed = 0;                                         // keys the prefix cache and random weights
+  absl::Duration step_timeout = absl::Seconds(60);           // a step that takes longer makes the engine unhealthy
+  int32_t num_output_shards = 1;                             // output queues (detokenizer threads), [1, 16]
+  double sim_time_scale = 1;                                 // sim only: 0 runs without waiting
 };
 
 }  // namespace quire

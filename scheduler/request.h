@@ -26,6 +26,11 @@ struct EngineRequest {
   int32_t tenant = 0;  // whose cache quota its blocks count for; 0: nobody's
   bool reads_cache = true, writes_cache = true;
   Retention retention = {};
+  std::string tenant_name;  // whose share it counts against (scheduling policy `fair`); empty is one of them
+  bool offline = false;     // takes what online requests leave, and yields to them within a step
+  // Wishes, for scheduling policy `deadline`: time to the first token, and from one token to the next.
+  absl::Duration ttft_target = absl::InfiniteDuration();
+  absl::Duration tpot_target = absl::InfiniteDuration();
 };
 
 // `context` names everything but tokens that K and V depend on. `block_size` as in EngineInfo.

@@ -6,6 +6,7 @@
 #include "block_manager/block_manager.h"
 #include "kernels/ops.h"
 #include "scheduler/sequence.h"
+#include "scheduler/step_time_model.h"
 
 namespace quire {
 
@@ -27,6 +28,7 @@ struct SchedulePlan {
 
   int64_t step = 0;  // 1, 2, ...; 0 if the plan is empty
   int32_t num_tokens = 0;
+  StepLoad load;  // what its time depends on
   std::vector<ScheduledSequence> sequences;
   // To be done before anything else of the step, in order.
   std::vector<BlockCopy> copies;

@@ -1,7 +1,6 @@
 #include "scheduler/scheduler.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -12,8 +11,6 @@
 namespace quire {
 namespace {
 
-// Ageing: how many steps of waiting outweigh one level of priority.
-constexpr int64_t kStepsPerPriority = 1000;
 constexpr int32_t kMaxSequencesPerRequest = 64;
 
 SequenceOutput EventOf(const Sequence& sequence, FinishReason reason, const absl::Status& error, absl::Time now) {
@@ -29,14 +26,19 @@ SequenceOutput EventOf(const Sequence& sequence, FinishReason reason, const absl
 }  // namespace
 
 bool Scheduler::Before::operator()(const Sequence* a, const Sequence* b) const {
-  const auto rank = [](const Sequence* s) {
-    return std::make_tuple(s->group->virtual_step, s->group->arrival_number, s->index);
-  };
-  return rank(a) < rank(b);
+  const SequenceGroup &ga = *a->group, &gb = *b->group;
+  if (ga.request.offline != gb.request.offline) return gb.request.offline;
+  if (ga.lane != gb.lane && ga.lane->charge() != gb.lane->charge()) return ga.lane->charge() < gb.lane->charge();
+  return BeforeInLane()(a, b);
 }
 
 Scheduler::Scheduler(const SchedulerOptions& options, SequenceLimits limits, BlockManager* blocks)
-    : options_(options), limits_(std::move(limits)), blocks_(blocks) {
+    : options_(options),
+      limits_(std::move(limits)),
+      blocks_(blocks),
+      policy_(CreatePolicy(options_, &step_time_)),
+      probe_table_(blocks->NewTable()),
+      budget_(&step_time_) {
   QUIRE_CHECK(options_.max_num_seqs >= 1 && options_.max_num_batched_tokens >= 1 && limits_.max_model_len >= 2);
   running_.reserve(options_.max_num_seqs);
   order_.reserve(options_.max_num_seqs);
@@ -88,8 +90,9 @@ absl::Status Scheduler::Add(EngineRequest request) {
   group.next_score_position = params.prompt_logprobs.has_value() ? 1 : group.prompt_len();
   if (!params.ignore_eos) group.ending_ids = limits_.eos_token_ids;
   group.ending_ids.insert(group.ending_ids.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
-  group.virtual_step = step_ + int64_t{group.request.priority} * kStepsPerPriority;
+  policy_->Place(&group, step_);
   group.arrival_number = num_arrivals_++;
+  num_offline_ += group.request.offline;
   group.num_unfinished = params.n;
   group.sequences.reserve(params.n);
   for (int32_t i = 0; i < params.n; ++i) group.sequences.emplace_back(&group, i, blocks_->NewTable());
@@ -127,13 +130,16 @@ void Scheduler::SetHeld(uint64_t handle, bool held) {
   QUIRE_CHECK(!in_flight_);
   SequenceGroup* group = Find(handle);
   if (group == nullptr || group->held == held) return;
+  for (Sequence& sequence : group->sequences) {
+    if (sequence.state == SequenceState::kRunning) Preempt(&sequence);  // only if it is to be held
+    if (sequence.state == SequenceState::kWaiting && held) waiting_.Erase(&sequence);
+  }
   CountRequest(*group, -1);
   group->held = held;
   CountRequest(*group, +1);
   stats_.requests_held += held ? 1 : -1;
-  if (!held) return;
   for (Sequence& sequence : group->sequences) {
-    if (sequence.state == SequenceState::kRunning) Preempt(&sequence);
+    if (sequence.state == SequenceState::kWaiting && !held) waiting_.Insert(&sequence);
   }
   CleanUp();
 }
@@ -145,23 +151,35 @@ SequenceGroup* Scheduler::Find(uint64_t handle) const {
 
 void Scheduler::SetState(Sequence* sequence, SequenceState state) {
   SequenceGroup& group = *sequence->group;
-  if (sequence->state == SequenceState::kWaiting) waiting_.erase(sequence);
+  const auto level = std::make_pair(group.request.offline, group.request.priority);
+  if (sequence->state == SequenceState::kWaiting && !group.held) waiting_.Erase(sequence);
   if (sequence->state == SequenceState::kRunning) {
     running_changed_ = true;
     --num_running_;
     CountRequest(group, -1);
     --group.num_running;
     CountRequest(group, +1);
+    const auto count = running_levels_.find(level);
+    if (--count->second == 0) running_levels_.erase(count);
+    SetCommitted(sequence, 0);
   }
   sequence->state = state;
-  if (state == SequenceState::kWaiting) waiting_.insert(sequence);
+  if (state == SequenceState::kWaiting && !group.held) waiting_.Insert(sequence);
   if (state == SequenceState::kRunning) {
     running_.push_back(sequence);
     ++num_running_;
     CountRequest(group, -1);
     ++group.num_running;
     CountRequest(group, +1);
+    ++running_levels_[level];
+    const int32_t left = group.max_len - sequence->num_tokens();
+    SetCommitted(sequence, sequence->num_uncomputed() + group.lane->ExpectOutput(left));
   }
+}
+
+void Scheduler::SetCommitted(Sequence* sequence, int32_t tokens) {
+  sequence->group->lane->committed += tokens - sequence->committed;
+  sequence->committed = tokens;
 }
 
 void Scheduler::CountRequest(const SequenceGroup& group, int32_t sign) {
@@ -187,6 +205,8 @@ void Scheduler::EmitEvent(Sequence* sequence, SequenceOutput event, StepOutputs*
   if (finished) {
     SetState(sequence, SequenceState::kFinished);
     if (!InFlight(*sequence)) ReleaseBlocks(sequence);
+    if (event.finish_reason == FinishReason::kStop || event.finish_reason == FinishReason::kLength)
+      group->lane->NoteOutput(sequence->num_tokens() - group->prompt_len());
     event.request_finished = --group->num_unfinished == 0;
   }
   event.cached_tokens = group->cached_tokens;
@@ -203,6 +223,8 @@ void Scheduler::Retire(SequenceGroup* group) {
   ++(group->aborted ? stats_.requests_aborted : group->failed ? stats_.requests_failed : stats_.requests_finished);
   CountRequest(*group, -1);
   stats_.requests_held -= group->held;
+  num_offline_ -= group->request.offline;
+  policy_->Forget(*group);
   const auto owner = groups_.find(group->request.handle);
   finished_groups_.push_back(std::move(owner->second));
   groups_.erase(owner);
@@ -240,6 +262,34 @@ void Scheduler::DropExpired(absl::Time now, StepOutputs* outputs) {
   CleanUp();
 }
 
+// Ends what cannot meet its deadline even alone, so that it takes nothing from those that can.
+void Scheduler::DropHopeless(absl::Time now, StepOutputs* outputs) {
+  if (!policy_->judges_deadlines()) return;
+  hopeless_.clear();
+  const auto judge = [&](Sequence* sequence) {
+    SequenceGroup* group = sequence->group;
+    if (!policy_->IsHopeless(*sequence, now)) return;
+    if (hopeless_.empty() || hopeless_.back() != group) hopeless_.push_back(group);
+  };
+  for (Sequence* sequence : running_) judge(sequence);
+  for (const bool offline : {false, true}) {
+    Lane* lane = waiting_.FirstLane(offline);
+    if (lane == nullptr) continue;
+    // Those that have no time left stand at the head.
+    FillWindow(lane, offline);
+    for (Sequence* sequence : window_) judge(sequence);
+  }
+  for (SequenceGroup* group : hopeless_) {
+    if (group->num_unfinished == 0) continue;  // stood there twice
+    EndGroup(group, FinishReason::kError,
+             absl::DeadlineExceededError(absl::StrFormat(
+                 "the deadline cannot be met: %s are left, and the request needs more than that even alone",
+                 absl::FormatDuration(absl::Trunc(group->request.deadline - now, absl::Milliseconds(1))))),
+             now, outputs);
+  }
+  if (!hopeless_.empty()) CleanUp();
+}
+
 void Scheduler::FailStep(const SchedulePlan& plan, const absl::Status& status, absl::Time now, StepOutputs* outputs) {
   QUIRE_CHECK(in_flight_ && plan.step == step_ && !status.ok());
   in_flight_ = false;
@@ -258,77 +308,6 @@ void Scheduler::CleanUp() {
     running_changed_ = false;
   }
   if (!in_flight_) finished_groups_.clear();
-}
-
-namespace {
-
-// The first broken rule of one sequence, or null. `may_hold`: a plan in flight may still read its blocks.
-const char* BrokenRule(const Sequence& s, bool may_hold, const BlockManager& blocks) {
-  switch (s.state) {
-    case SequenceState::kBlocked:
-    case SequenceState::kWaiting:
-      return s.table.empty() && s.num_computed == 0 ? nullptr : "does not run and holds blocks";
-    case SequenceState::kFinished:
-      return s.table.empty() || may_hold ? nullptr : "is finished and holds blocks";
-    case SequenceState::kRunning:
-      if (s.num_computed >= s.num_tokens()) return "has nothing to compute";
-      if (s.table.size() < blocks.BlocksFor(s.num_computed)) return "has more computed than its blocks hold";
-      return s.num_tokens() <= s.group->max_len ? nullptr : "is longer than allowed";
-  }
-  return "has no state";
-}
-
-}  // namespace
-
-absl::Status Scheduler::CheckInvariants() const {
-  QUIRE_RETURN_IF_ERROR(blocks_->CheckInvariants());
-  int32_t running = 0, waiting = 0, requests_running = 0, requests_waiting = 0, held = 0;
-  int64_t waiting_prompt_tokens = 0;
-  for (const auto& [handle, group] : groups_) {
-    int32_t unfinished = 0, blocked = 0, group_running = 0, group_waiting = 0;
-    for (const Sequence& s : group->sequences) {
-      if (const char* rule = BrokenRule(s, InFlight(s), *blocks_)) {
-        return absl::InternalError(absl::StrFormat("sequence %d of request %d %s", s.index, handle, rule));
-      }
-      unfinished += s.state != SequenceState::kFinished;
-      blocked += s.state == SequenceState::kBlocked;
-      group_running += s.state == SequenceState::kRunning;
-      group_waiting += s.state == SequenceState::kWaiting;
-    }
-    if (unfinished == 0 || unfinished != group->num_unfinished || group_running != group->num_running ||
-        unfinished == blocked) {
-      return absl::InternalError(absl::StrFormat("request %d: %d unfinished (%d counted), %d running (%d), %d blocked",
-                                                 handle, unfinished, group->num_unfinished, group_running,
-                                                 group->num_running, blocked));
-    }
-    held += group->held;
-    if (group->held && group_running > 0) {
-      return absl::InternalError(absl::StrFormat("request %d is held and runs", handle));
-    }
-    running += group_running;
-    waiting += group_waiting;
-    requests_running += group_running > 0;
-    if (group_running == 0 && !group->held) {
-      ++requests_waiting;
-      waiting_prompt_tokens += group->prompt_len();
-    }
-  }
-  const absl::flat_hash_set<const Sequence*> listed(running_.begin(), running_.end());
-  if (running != num_running_ || listed.size() != running_.size() || static_cast<int32_t>(listed.size()) != running ||
-      static_cast<int32_t>(waiting_.size()) != waiting || running > options_.max_num_seqs) {
-    return absl::InternalError(absl::StrFormat("%d sequences run and %d wait; %d and %d are listed", running, waiting,
-                                               running_.size(), waiting_.size()));
-  }
-  if (held != stats_.requests_held)
-    return absl::InternalError(absl::StrFormat("%d requests are held, %d counted", held, stats_.requests_held));
-  if (requests_running != stats_.requests_running || requests_waiting != stats_.requests_waiting ||
-      waiting_prompt_tokens != stats_.waiting_prompt_tokens) {
-    return absl::InternalError(
-        absl::StrFormat("%d requests run and %d wait with %d prompt tokens; counted are %d, %d and %d",
-                        requests_running, requests_waiting, waiting_prompt_tokens, stats_.requests_running,
-                        stats_.requests_waiting, stats_.waiting_prompt_tokens));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace quire

@@ -2,20 +2,26 @@
 
 #include <cstdint>
 #include <memory>
-#include <set>
+#include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "block_manager/block_manager.h"
 #include "model/step_result.h"
+#include "scheduler/admission_rate.h"
 #include "scheduler/request.h"
 #include "scheduler/schedule_plan.h"
 #include "scheduler/scheduler_options.h"
+#include "scheduler/scheduling_policy.h"
 #include "scheduler/sequence_group.h"
+#include "scheduler/step_budget.h"
 #include "scheduler/step_outputs.h"
+#include "scheduler/step_time_model.h"
+#include "scheduler/waiting_queue.h"
 
 namespace quire {
 
@@ -35,6 +41,8 @@ struct SchedulerStats {
   int64_t requests_finished = 0, requests_aborted = 0, requests_failed = 0;
   int64_t prompt_tokens = 0;  // of requests admitted so far
   int64_t generation_tokens = 0;
+  // How fast waiting requests start, from steps that left some waiting; 0: not known.
+  double starts_per_second = 0, start_tokens_per_second = 0;  // requests, prompt tokens
 };
 
 // Decides what each step computes. One rule covers prefill, chunked prefill, decode, prefix hits and resumption: what
@@ -47,8 +55,8 @@ struct SchedulerStats {
 //     if (!plan.empty()) scheduler.Commit(plan, Run(plan), now, outputs);
 //   }
 //
-// The policy is written down in scheduler/README.md. No clock, socket or device: time and results come in as
-// arguments, events go out as values, so that a run can be replayed.
+// What comes first is decided by a SchedulingPolicy, all formulas are in scheduler/README.md. No clock, socket or
+// device: time and results come in as arguments, events go out as values, so that a run can be replayed.
 //
 // `outputs` everywhere: events are appended to it. Every request that Add took ends with exactly one event whose
 // request_finished is set.
@@ -88,8 +96,10 @@ class Scheduler {
   void Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* outputs);
 
   // The plan in flight has run: appends tokens, publishes full blocks, forks, finishes, gives events.
-  // result.samples and result.scores answer plan.samples and plan.scores one by one.
-  void Commit(const SchedulePlan& plan, const StepResult& result, absl::Time now, StepOutputs* outputs);
+  // result.samples and result.scores answer plan.samples and plan.scores one by one. `step_seconds`: what the step
+  // took, from which the step-time model learns; 0: not measured.
+  void Commit(const SchedulePlan& plan, const StepResult& result, absl::Time now, StepOutputs* outputs,
+              double step_seconds = 0);
 
   // The plan in flight failed as a whole: the requests in it end with kError and `status`, and no other.
   void FailStep(const SchedulePlan& plan, const absl::Status& status, absl::Time now, StepOutputs* outputs);
@@ -99,12 +109,14 @@ class Scheduler {
   // No live request has an earlier one.
   absl::Time next_deadline() const { return groups_.empty() ? absl::InfiniteFuture() : next_deadline_; }
   const SchedulerStats& stats() const { return stats_; }
+  const StepTimeModel& step_time() const { return step_time_; }
 
   // kInternal naming the first broken invariant of scheduler and block manager. O(everything).
   absl::Status CheckInvariants() const;
 
  private:
-  // The order of everything: rank, then index.
+  // The order of everything: online before offline, then the lane with the smaller charge, then rank. Charges change as
+  // plans are made and sequences start and stop.
   struct Before {
     bool operator()(const Sequence* a, const Sequence* b) const;
   };
@@ -124,21 +136,42 @@ class Scheduler {
   // Forgets what no longer runs and, with no plan in flight, what has finished.
   void CleanUp();
 
+  // Moves what its lane is charged for in advance to `tokens`.
+  void SetCommitted(Sequence* sequence, int32_t tokens);
+  void DropHopeless(absl::Time now, StepOutputs* outputs);
+
   // --- schedule.cc: making a plan
   void SpareWaiting();
-  void PlanRunning();
-  void PlanPrefills();
-  void Admit();
+  void PlanClass(bool offline);
+  void PlanRunning(bool offline);
+  void PlanRow(Sequence* sequence);
+  void PlanPrefills(bool offline);
   void PlanLeftover();
   void FillPlan(absl::Time now, SchedulePlan* plan);
   void AddRows(const Sequence& sequence, ScheduledSequence* entry, SchedulePlan* plan) const;
-  bool MakeRoom(Sequence* sequence);
-  Sequence* PickVictim(const Sequence* requester) const;
-  void Preempt(Sequence* sequence);
-  // The first in rank that waits and is not held, or null.
-  Sequence* NextWaiting() const;
-  bool TryAdmit(Sequence* sequence);
+
+  // --- admission.cc: from waiting to running
+  void Admit(bool offline);
+  Sequence* AdmitFrom(Lane* lane, bool offline);
+  void FillWindow(Lane* lane, bool offline);
+  void Probe(Sequence* sequence);
+  bool HasSlotFor(Sequence* sequence);
+  bool SurelyLacksBlocks(const Sequence& sequence) const;
+  int32_t CacheableTokens(const Sequence& sequence) const;
+  bool TryAdmit(Sequence* sequence, bool may_interrupt);
   void Start(Sequence* sequence);
+
+  // --- preemption.cc: from running to waiting
+  bool MakeRoom(Sequence* sequence);
+  enum class Eligible { kRankedAfter, kInterruptible };
+  // `needed_blocks`: that the requester lacks; 0: it needs a place in the batch only.
+  Sequence* PickVictim(const Sequence* requester, Eligible eligible, int32_t needed_blocks) const;
+  bool IsEligible(const Sequence& victim, const Sequence& requester, Eligible eligible) const;
+  int32_t OwnBlocks(const Sequence& sequence) const;
+  double LostWork(const Sequence& sequence, int32_t needed_blocks) const;
+  bool InterruptForBlocks(Sequence* sequence);
+  bool AnyInterruptible(const Sequence& urgent) const;
+  void Preempt(Sequence* sequence);
 
   // --- commit.cc: what a step gave
   void CommitSequence(const ScheduledSequence& entry, const StepResult& result, absl::Time now, StepOutputs* outputs);
@@ -156,14 +189,22 @@ class Scheduler {
   std::vector<Sequence*> running_;  // in order of admission; others than kRunning are dropped by CleanUp
   bool running_changed_ = false;    // running_ holds such others
   int32_t num_running_ = 0;         // sequences in state kRunning
-  std::set<Sequence*, Before> waiting_;
+  StepTimeModel step_time_;
+  const std::unique_ptr<SchedulingPolicy> policy_;
+  WaitingQueue waiting_;
+  AdmissionRate admission_rate_;
+  int32_t num_offline_ = 0;                                            // live requests
+  absl::btree_map<std::pair<bool, int32_t>, int32_t> running_levels_;  // running sequences by class and priority
 
   // Scratch of Schedule.
   std::vector<Sequence*> order_;
   std::vector<Sequence*> prefills_;
+  std::vector<Sequence*> window_;
+  std::vector<SequenceGroup*> hopeless_;
+  BlockTable probe_table_;
   std::vector<BlockCopy>* copies_ = nullptr;  // of the plan
-  int32_t budget_ = 0;                        // tokens left
-  bool preempted_ = false;                    // some sequence was
+  StepBudget budget_;
+  bool preempted_ = false;  // some sequence was
 
   int64_t evictions_seen_ = -1;  // by SpareWaiting; -1: none of those that wait now was looked at
 

@@ -1,13 +1,26 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
 
 namespace quire {
+
+// How waiting requests are ordered; scheduler/README.md has the formulas.
+enum class PolicyKind : uint8_t { kFcfs, kPriority, kDeadline, kFair };
 
 struct SchedulerOptions {
   int32_t max_num_seqs = 256;             // sequences in one step, [1, 65536]
   int32_t max_num_batched_tokens = 2048;  // tokens in one step, [1, 1048576]; may be below max_num_seqs
   bool enable_prefix_caching = true;
+  PolicyKind policy = PolicyKind::kPriority;
+  // What a step may take: prefill chunks are cut so that about 99 of 100 steps stay below. > 0; infinite: no bound.
+  absl::Duration itl_target = absl::InfiniteDuration();
+  // Policy `fair`: shares of tenants, each > 0; all others have 1.
+  std::vector<std::pair<std::string, double>> tenant_weights = {};
 };
 
 }  // namespace quire

@@ -36,6 +36,11 @@ struct Sequence {
   PrefixKeys keys;             // of leading full blocks: at least those of the prompt
   int64_t last_step = 0;       // step number of the latest plan that holds it; 0: none
   int32_t planned_tokens = 0;  // in the plan being made or made last
+  int32_t committed = 0;       // tokens that its lane is charged for in advance
+  int32_t num_overtaken = 0;   // by sequences that started before it though ranked after
+  // How much of it the prefix cache held when that was last looked up, while waiting.
+  int32_t probed_hit = 0;   // tokens
+  int64_t probed_step = 0;  // 0: never
 };
 
 }  // namespace quire

@@ -9,6 +9,8 @@
 
 namespace quire {
 
+struct Lane;
+
 // One request: 1 .. n sequences that share a prompt. Plain state, changed by Scheduler alone.
 struct SequenceGroup {
   int32_t prompt_len() const { return static_cast<int32_t>(request.prompt_ids.size()); }
@@ -24,9 +26,10 @@ struct SequenceGroup {
   bool aborted = false, failed = false;
   bool held = false;  // in no plan for now
 
-  // The one order of the scheduler: a lower rank goes first. Static, so that nothing waits for ever: one priority level
-  // counts as much as arriving kStepsPerPriority steps later.
-  int64_t virtual_step = 0;
+  // The order within its lane and class (online before offline): a lower rank goes first, then the earlier arrival. All
+  // three are given by the policy once and never change, so that nothing waits for ever.
+  Lane* lane = nullptr;
+  int64_t rank = 0;
   uint64_t arrival_number = 0;
 
   // For SequenceOutput.

@@ -101,6 +101,65 @@ void AddPoolFlags(CLI::App& app, EngineOptions& options) {
       ->default_str("auto");
 }
 
+void SetPolicy(const std::string& text, SchedulerOptions& options) {
+  static constexpr std::pair<std::string_view, PolicyKind> kPolicies[] = {{"fcfs", PolicyKind::kFcfs},
+                                                                          {"priority", PolicyKind::kPriority},
+                                                                          {"deadline", PolicyKind::kDeadline},
+                                                                          {"fair", PolicyKind::kFair}};
+  for (const auto& [name, policy] : kPolicies) {
+    if (text == name) {
+      options.policy = policy;
+      return;
+    }
+  }
+  RefuseValue("--scheduling-policy", text, "fcfs, priority, deadline or fair");
+}
+
+// NAME=WEIGHT
+void AddTenantWeight(const std::string& text, SchedulerOptions& options) {
+  const size_t equals = text.rfind('=');
+  double weight = 0;
+  if (equals == std::string::npos || !absl::SimpleAtod(text.substr(equals + 1), &weight) ||
+      !(weight >= 0.001 && weight <= 1000)) {
+    RefuseValue("--tenant-weight", text, "NAME=WEIGHT with a weight in [0.001, 1000]");
+  }
+  options.tenant_weights.emplace_back(text.substr(0, equals), weight);
+}
+
+void AddPolicyFlags(CLI::App& app, EngineOptions& options) {
+  SchedulerOptions& scheduler = options.scheduler;
+  app.add_option_function<std::string>(
+         "--scheduling-policy", [&scheduler](const std::string& text) { SetPolicy(text, scheduler); },
+         "who goes first: fcfs, priority (equal ones as fcfs), deadline or fair (between tenants)")
+      ->default_str("priority");
+  app.add_option_function<std::vector<std::string>>(
+         "--tenant-weight",
+         [&scheduler](const std::vector<std::string>& texts) {
+           scheduler.tenant_weights.clear();
+           for (const std::string& text : texts) AddTenantWeight(text, scheduler);
+         },
+         "policy fair: NAME=WEIGHT, a tenant's share, in [0.001, 1000]; default 1")
+      ->delimiter(',')
+      ->type_name("NAME=WEIGHT...");
+  app.add_option_function<double>(
+         "--itl-target",
+         [&scheduler](double ms) {
+           if (!(ms >= 0.1 && ms <= 60000)) RefuseValue("--itl-target", absl::StrCat(ms), "in [0.1, 60000]");
+           scheduler.itl_target = absl::Milliseconds(ms);
+         },
+         "milliseconds between the tokens of a sequence that prefill chunks are cut for; default: none")
+      ->type_name("MS");
+  app.add_option_function<double>(
+         "--max-queue-wait",
+         [&options](double seconds) {
+           if (!(seconds >= 0.001 && seconds <= 86400))
+             RefuseValue("--max-queue-wait", absl::StrCat(seconds), "in [0.001, 86400]");
+           options.max_queue_wait = absl::Seconds(seconds);
+         },
+         "seconds that a new request may be expected to wait; beyond: RESOURCE_EXHAUSTED; default: no limit")
+      ->type_name("SECONDS");
+}
+
 void AddStepFlags(CLI::App& app, EngineOptions& options) {
   SchedulerOptions& scheduler = options.scheduler;
   AddIntFlag(app, "--max-num-seqs", scheduler.max_num_seqs, 1, 65536, "sequences in one step")->capture_default_str();
@@ -158,6 +217,7 @@ void AddEngineFlags(CLI::App& app, EngineOptions& options) {
              "tokens of prompt and output; default: the model's, cut to what the pool can hold");
   AddPoolFlags(app, options);
   AddStepFlags(app, options);
+  AddPolicyFlags(app, options);
   app.add_option("--seed", options.seed,
                  "seed of everything random; a fixed value makes runs repeatable; default: random")
       ->type_name("UINT");

@@ -3,12 +3,12 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "scheduler/engine.h"
 
 namespace quire {
 namespace {
 
 constexpr char kFieldUrl[] = "quire/field";
-constexpr char kRetryUrl[] = "quire/retry_ms";
 
 }  // namespace
 
@@ -25,12 +25,12 @@ std::optional<std::string> FieldOf(const absl::Status& status) {
 }
 
 absl::Status RetryAfter(absl::Status status, absl::Duration delay) {
-  status.SetPayload(kRetryUrl, absl::Cord(absl::StrCat(absl::ToInt64Milliseconds(delay))));
+  status.SetPayload(kRetryMsPayload, absl::Cord(absl::StrCat(absl::ToInt64Milliseconds(delay))));
   return status;
 }
 
 std::optional<absl::Duration> RetryDelayOf(const absl::Status& status) {
-  const absl::optional<absl::Cord> text = status.GetPayload(kRetryUrl);
+  const absl::optional<absl::Cord> text = status.GetPayload(kRetryMsPayload);
   int64_t ms = 0;
   if (!text || !absl::SimpleAtoi(std::string(*text), &ms)) return std::nullopt;
   return absl::Milliseconds(ms);

@@ -63,6 +63,7 @@ int64_t PromptBytes(const ValidatedRequest& request) {
 
 // Advice for errors that pass by themselves, and a field for those that only the prompt can cause.
 absl::Status Annotate(absl::Status status) {
+  if (RetryDelayOf(status).has_value()) return status;
   if (status.code() == absl::StatusCode::kResourceExhausted || status.code() == absl::StatusCode::kUnavailable)
     return RetryAfter(std::move(status), kRetryDelay);
   return status;
@@ -183,11 +184,16 @@ absl::Status Frontend::TrySubmit(ValidatedRequest request, const std::shared_ptr
 
   KeyContext context = engine_.info().key_context;
   context.salt = std::move(request.cache_salt);
+  context.tenant = request.tenant;
   EngineRequest out = MakeEngineRequest(std::move(ids), std::move(params), engine_.info().block_size, context);
   out.handle = live->handle;
   out.priority = request.priority;
   out.deadline = request.deadline;
   out.arrival = live->arrival;
+  out.tenant_name = std::move(request.tenant);
+  out.offline = request.offline;
+  out.ttft_target = request.ttft_target;
+  out.tpot_target = request.tpot_target;
   const absl::Status submitted = engine_.Submit(std::move(out));
   if (submitted.code() == absl::StatusCode::kInvalidArgument)
     return InvalidField("prompt", std::string(submitted.message()));

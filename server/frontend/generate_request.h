@@ -42,6 +42,9 @@ struct GenerateRequest {
   std::string cache_salt;
   int64_t priority = 0;
   absl::Time deadline = absl::InfiniteFuture();
+  bool offline = false;
+  std::optional<int64_t> ttft_target_ms, tpot_target_ms;
+  std::string tenant;  // whose share it counts against and whose cached prefixes it sees; not a field of the message
 };
 
 }  // namespace quire

@@ -13,7 +13,8 @@
 namespace quire {
 namespace {
 
-constexpr int64_t kMaxRequestIdBytes = 256, kMaxSaltBytes = 256, kMaxStopBytes = 1024;
+constexpr int64_t kMaxRequestIdBytes = 256, kMaxSaltBytes = 256, kMaxStopBytes = 1024, kMaxTenantBytes = 256,
+                  kMaxTargetMs = 86'400'000;
 constexpr int64_t kMaxStops = 16, kMaxStopIds = 64, kMaxSequences = 64, kMaxPriority = 1000;
 
 absl::Status CheckInt(const std::string& field, int64_t value, int64_t min, int64_t max) {
@@ -26,6 +27,11 @@ absl::Status CheckBytes(const std::string& field, const std::string& text, int64
     return InvalidField(field, absl::StrCat(text.size(), " bytes are too long; at most ", max));
   if (!utf8::IsValid(text)) return InvalidField(field, "not valid UTF-8");
   return absl::OkStatus();
+}
+
+absl::Status CheckTarget(const std::string& field, std::optional<int64_t> ms, absl::Duration* target) {
+  *target = ms ? absl::Milliseconds(*ms) : absl::InfiniteDuration();
+  return ms ? CheckInt(field, *ms, 1, kMaxTargetMs) : absl::OkStatus();
 }
 
 // `lowest_open`: 0 itself is refused.
@@ -45,6 +51,9 @@ absl::StatusOr<ValidatedRequest> Validator::Validate(GenerateRequest request) co
   QUIRE_RETURN_IF_ERROR(CheckModel(request.model));
   QUIRE_RETURN_IF_ERROR(CheckBytes("cache.salt", request.cache_salt, kMaxSaltBytes));
   QUIRE_RETURN_IF_ERROR(CheckInt("priority", request.priority, -kMaxPriority, kMaxPriority));
+  QUIRE_RETURN_IF_ERROR(CheckBytes("x-tenant", request.tenant, kMaxTenantBytes));
+  QUIRE_RETURN_IF_ERROR(CheckTarget("ttft_target_ms", request.ttft_target_ms, &out.ttft_target));
+  QUIRE_RETURN_IF_ERROR(CheckTarget("tpot_target_ms", request.tpot_target_ms, &out.tpot_target));
   QUIRE_RETURN_IF_ERROR(CheckSampling(request, &out));
   QUIRE_RETURN_IF_ERROR(CheckStopping(request, &out));
   QUIRE_RETURN_IF_ERROR(CheckOutput(request, &out));
@@ -53,6 +62,8 @@ absl::StatusOr<ValidatedRequest> Validator::Validate(GenerateRequest request) co
   out.cache_salt = std::move(request.cache_salt);
   out.priority = static_cast<int32_t>(request.priority);
   out.deadline = request.deadline;
+  out.offline = request.offline;
+  out.tenant = std::move(request.tenant);
   return out;
 }
 

@@ -44,6 +44,9 @@ class ValidatedRequest {
   std::string cache_salt;
   int32_t priority = 0;
   absl::Time deadline;
+  bool offline = false;
+  absl::Duration ttft_target, tpot_target;
+  std::string tenant;
 
  private:
   friend class Validator;

@@ -99,6 +99,9 @@ GenerateRequest FromProto(v1::GenerateRequest& request) {
   FromProto(request.output(), &out);
   out.cache_salt = request.cache().salt();
   out.priority = request.priority();
+  out.offline = request.offline();
+  if (request.has_ttft_target_ms()) out.ttft_target_ms = request.ttft_target_ms();
+  if (request.has_tpot_target_ms()) out.tpot_target_ms = request.tpot_target_ms();
   return out;
 }
 

@@ -16,6 +16,9 @@ absl::StatusOr<uint64_t> Submit(const grpc::CallbackServerContext& context, cons
   GenerateRequest out = FromProto(*const_cast<v1::GenerateRequest*>(request));
   const auto deadline = context.deadline();
   if (deadline != std::chrono::system_clock::time_point::max()) out.deadline = absl::FromChrono(deadline);
+  // As long as there are no keys, a client says who it is.
+  const auto tenant = context.client_metadata().find("x-tenant");
+  if (tenant != context.client_metadata().end()) out.tenant.assign(tenant->second.data(), tenant->second.size());
   return frontend.Generate(std::move(out), std::move(sink));
 }
 

@@ -131,7 +131,7 @@ TEST(EngineOutputsTest, DealsOutByHandleWithLogprobs) {
 }
 
 TEST(EngineInboxTest, LimitsWaitingRequests) {
-  EngineInbox inbox(2, 1000);
+  EngineInbox inbox(QueueLimits{2, 1000});
   EXPECT_TRUE(inbox.PostRequest(Request(1, 5)).ok());
   EXPECT_TRUE(inbox.PostRequest(Request(2, 5)).ok());
   absl::Status full = inbox.PostRequest(Request(3, 5));
@@ -142,14 +142,14 @@ TEST(EngineInboxTest, LimitsWaitingRequests) {
   inbox.Take(absl::InfinitePast(), &messages);
   EXPECT_EQ(messages.requests.size(), 2u);
   EXPECT_FALSE(inbox.PostRequest(Request(3, 5)).ok()) << "taken is not yet scheduled";
-  inbox.SetWaiting(1, 5);
+  inbox.SetWaiting({.requests = 1, .tokens = 5});
   EXPECT_TRUE(inbox.PostRequest(Request(3, 5)).ok());
   EXPECT_EQ(inbox.queued_requests(), 2);
   EXPECT_EQ(inbox.queued_tokens(), 10);
 }
 
 TEST(EngineInboxTest, WaitsNoLongerThanAllowed) {
-  EngineInbox inbox(2, 1000);
+  EngineInbox inbox(QueueLimits{2, 1000});
   EngineMessages messages;
   inbox.Take(absl::Now() + absl::Milliseconds(1), &messages);
   EXPECT_TRUE(messages.requests.empty());
@@ -159,7 +159,7 @@ TEST(EngineInboxTest, WaitsNoLongerThanAllowed) {
 }
 
 TEST(EngineInboxTest, LimitsWaitingTokensButTakesOneLongPromptAlone) {
-  EngineInbox inbox(10, 100);
+  EngineInbox inbox(QueueLimits{10, 100});
   EXPECT_TRUE(inbox.PostRequest(Request(1, 200)).ok());
   absl::Status full = inbox.PostRequest(Request(2, 1));
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
@@ -167,7 +167,7 @@ TEST(EngineInboxTest, LimitsWaitingTokensButTakesOneLongPromptAlone) {
 }
 
 TEST(EngineInboxTest, AbortsFitOnceForEachLiveSequence) {
-  EngineInbox inbox(1, 1000);
+  EngineInbox inbox(QueueLimits{1, 1000});
   inbox.PostAbort(7, EngineMessages::kWholeRequest);  // nobody
   ASSERT_TRUE(inbox.PostRequest(Request(1, 5, 2)).ok());
   for (int i = 0; i < 100; ++i) {
@@ -189,7 +189,7 @@ TEST(EngineInboxTest, AbortsFitOnceForEachLiveSequence) {
 }
 
 TEST(EngineInboxTest, RefusesWhenDrainingStoppedOrInUse) {
-  EngineInbox inbox(10, 1000);
+  EngineInbox inbox(QueueLimits{10, 1000});
   EXPECT_TRUE(inbox.PostRequest(Request(1, 5)).ok());
   EXPECT_EQ(inbox.PostRequest(Request(1, 5)).code(), absl::StatusCode::kAlreadyExists);
   inbox.BeginDrain();
@@ -199,7 +199,7 @@ TEST(EngineInboxTest, RefusesWhenDrainingStoppedOrInUse) {
 }
 
 TEST(EngineInboxTest, IdleMeansNoLiveRequest) {
-  EngineInbox inbox(10, 1000);
+  EngineInbox inbox(QueueLimits{10, 1000});
   EXPECT_TRUE(inbox.WaitIdle(absl::InfinitePast()));
   ASSERT_TRUE(inbox.PostRequest(Request(1, 5)).ok());
   EXPECT_FALSE(inbox.WaitIdle(absl::InfinitePast()));
@@ -210,7 +210,7 @@ TEST(EngineInboxTest, IdleMeansNoLiveRequest) {
 }
 
 TEST(EngineInboxTest, InspectionsAreAnsweredAlsoAtTheEnd) {
-  EngineInbox inbox(10, 1000);
+  EngineInbox inbox(QueueLimits{10, 1000});
   Inspection early;
   EXPECT_FALSE(inbox.PostInspection(&early)) << "no engine thread yet";
   inbox.Open();

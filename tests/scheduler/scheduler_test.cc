@@ -106,7 +106,7 @@ TEST(SchedulerTest, ABudgetBelowTheNumberOfSequencesRotates) {
 
 TEST(SchedulerTest, LowerPriorityNumbersAndThenEarlierArrivalsGoFirst) {
   SchedulerHarness h({.max_num_seqs = 1});
-  const uint64_t running = h.Add(Ids(4), Tokens(3));
+  const uint64_t running = h.Add(Ids(4), Tokens(3), -1);
   h.Step();
   const uint64_t late = h.Add(Ids(4, 2), Tokens(1), 5);
   const uint64_t second = h.Add(Ids(4, 3), Tokens(1), -1);

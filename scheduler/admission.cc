@@ -1,0 +1,155 @@
+#include <algorithm>
+
+#include "kernels/base/check.h"
+#include "scheduler/scheduler.h"
+
+namespace quire {
+namespace {
+
+constexpr int64_t kProbeSteps = 32;  // so long the cache's answer for a waiting sequence is believed
+
+}  // namespace
+
+// Starts waiting work of a class while there are tokens, time and places for it. Offline work starts only when no
+// online work waits.
+void Scheduler::Admit(bool offline) {
+  if (offline && waiting_.has_online()) return;
+  while (budget_.tokens() > 0) {
+    Lane* lane = waiting_.FirstLane(offline);
+    if (lane == nullptr) return;
+    Sequence* sequence = AdmitFrom(lane, offline);
+    if (sequence == nullptr) return;
+    const bool others_want = waiting_.FirstLane(offline) != nullptr;
+    sequence->planned_tokens = budget_.TakeChunk(sequence->num_computed, sequence->num_uncomputed(), others_want);
+    prefills_.push_back(sequence);
+  }
+}
+
+// Starts one of the sequences at the head of a lane, or none: null.
+Sequence* Scheduler::AdmitFrom(Lane* lane, bool offline) {
+  FillWindow(lane, offline);
+  Sequence* const head = *lane->waiting[offline].begin();
+  if (!HasSlotFor(head)) return nullptr;
+  for (Sequence* sequence : window_) {
+    if (num_running_ > 0) {
+      if (SurelyLacksBlocks(*sequence) && !(sequence == head && AnyInterruptible(*head))) continue;
+      if (!policy_->MayStart(*sequence)) continue;
+      const int32_t known = sequence->tokens.empty() ? sequence->group->prompt_len() : sequence->num_tokens();
+      if (!budget_.TakeStanding(known)) return nullptr;
+    }
+    if (!TryAdmit(sequence, sequence == head)) continue;
+    for (Sequence* passed : lane->waiting[offline]) {
+      if (BeforeInLane()(sequence, passed)) break;
+      ++passed->num_overtaken;
+    }
+    policy_->NoteStart(*sequence);
+    return sequence;
+  }
+  return nullptr;
+}
+
+// The sequences of a lane that may start next, in the order of trying.
+void Scheduler::FillWindow(Lane* lane, bool offline) {
+  const SchedulingPolicy::Window limits = policy_->window();
+  window_.clear();
+  for (Sequence* sequence : lane->waiting[offline]) {
+    if (!window_.empty() && !policy_->MayOvertake(*sequence->group, *window_[0]->group)) break;
+    window_.push_back(sequence);
+    Probe(sequence);
+    if (static_cast<int32_t>(window_.size()) == limits.size || sequence->num_overtaken >= limits.max_overtakes) break;
+  }
+  if (!limits.by_hits || window_.size() < 2) return;
+  // By insertion: short, stable, and nothing is allocated.
+  for (size_t i = 1; i < window_.size(); ++i) {
+    for (size_t j = i; j > 0 && window_[j]->probed_hit > window_[j - 1]->probed_hit; --j) {
+      std::swap(window_[j], window_[j - 1]);
+    }
+  }
+}
+
+// Looks up how much of a waiting sequence the prefix cache holds, and thereby marks it as used.
+void Scheduler::Probe(Sequence* sequence) {
+  if (sequence->probed_step != 0 && step_ + 1 - sequence->probed_step < kProbeSteps) return;
+  sequence->probed_step = step_ + 1;
+  sequence->probed_hit = 0;
+  if (!blocks_->prefix_cache_enabled()) return;
+  Start(sequence);
+  sequence->probed_hit =
+      blocks_->MatchPrefix(sequence->keys, sequence->tokens, CacheableTokens(*sequence), probe_table_).num_tokens;
+  probe_table_.Clear();
+}
+
+// A place in the batch, if need be at the cost of running work that may be interrupted.
+bool Scheduler::HasSlotFor(Sequence* sequence) {
+  if (num_running_ < options_.max_num_seqs) return true;
+  if (!AnyInterruptible(*sequence)) return false;
+  Sequence* victim = PickVictim(sequence, Eligible::kInterruptible, 0);
+  if (victim == nullptr) return false;
+  Preempt(victim);
+  CleanUp();
+  return true;
+}
+
+// By what was found in the cache last, which saves looking it up in each step that it waits.
+bool Scheduler::SurelyLacksBlocks(const Sequence& sequence) const {
+  const int32_t known = sequence.tokens.empty() ? sequence.group->prompt_len() : sequence.num_tokens();
+  const int32_t found = sequence.probed_hit / blocks_->block_size();
+  return blocks_->BlocksFor(known) - found + blocks_->num_usable() / 100 > blocks_->num_unused();
+}
+
+// The row before a position scores it, and the last row is sampled from: rows that something is still to be given for
+// are computed.
+int32_t Scheduler::CacheableTokens(const Sequence& sequence) const {
+  const SequenceGroup& group = *sequence.group;
+  const bool all_scored = group.next_score_position == group.prompt_len();
+  return all_scored ? sequence.num_tokens() - 1 : group.next_score_position - 1;
+}
+
+// Blocks for all that is known, cached ones first. Some stay unused for those that run already.
+bool Scheduler::TryAdmit(Sequence* sequence, bool may_interrupt) {
+  Start(sequence);
+  SequenceGroup& group = *sequence->group;
+  const int32_t known = sequence->num_tokens();
+  const PrefixMatch match =
+      blocks_->MatchPrefix(sequence->keys, sequence->tokens, CacheableTokens(*sequence), sequence->table);
+  const int32_t kept_unused = num_running_ == 0 ? 0 : blocks_->num_usable() / 100;
+  if (blocks_->BlocksMissing(sequence->table, known) + kept_unused > blocks_->num_unused() &&
+      !(may_interrupt && InterruptForBlocks(sequence))) {
+    sequence->table.Clear();
+    return false;
+  }
+  QUIRE_CHECK(blocks_->Reserve(sequence->table, known, copies_).ok());
+  sequence->num_computed = match.num_tokens;
+  SetState(sequence, SequenceState::kRunning);
+  if (!group.admitted) {
+    group.admitted = true;
+    group.prefix_match = match;
+    group.cached_tokens = match.num_tokens;
+    stats_.prompt_tokens += group.prompt_len();
+    const bool all_scored = group.next_score_position == group.prompt_len();
+    const bool may_hit = all_scored && blocks_->prefix_cache_enabled() && group.request.reads_cache;
+    stats_.prefix_query_tokens += may_hit ? group.prompt_len() : 0;
+    stats_.prefix_hit_tokens += match.num_tokens;
+    admission_rate_.NoteStart(group.prompt_len());
+  }
+  return true;
+}
+
+// Storage for the whole life of a sequence: only those that were near admission once hold it.
+void Scheduler::Start(Sequence* sequence) {
+  if (!sequence->tokens.empty()) return;
+  const SequenceGroup& group = *sequence->group;
+  const int32_t max_blocks = blocks_->BlocksFor(group.max_len);
+  sequence->tokens.reserve(group.max_len);
+  sequence->tokens.assign(group.request.prompt_ids.begin(), group.request.prompt_ids.end());
+  sequence->keys.root = group.request.root_hash;
+  sequence->keys.tenant = group.request.tenant;
+  sequence->keys.read = group.request.reads_cache;
+  sequence->keys.write = group.request.writes_cache;
+  sequence->keys.retention = group.request.retention;
+  sequence->keys.blocks.reserve(max_blocks);
+  sequence->keys.blocks.assign(group.request.prompt_hashes.begin(), group.request.prompt_hashes.end());
+  sequence->table.ReserveCapacity(max_blocks);
+}
+
+}  // namespace quire

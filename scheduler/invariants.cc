@@ -1,0 +1,78 @@
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_format.h"
+#include "kernels/base/status_macros.h"
+#include "scheduler/scheduler.h"
+
+namespace quire {
+namespace {
+
+// The first broken rule of one sequence, or null. `may_hold`: a plan in flight may still read its blocks.
+const char* BrokenRule(const Sequence& s, bool may_hold, const BlockManager& blocks) {
+  switch (s.state) {
+    case SequenceState::kBlocked:
+    case SequenceState::kWaiting:
+      return s.table.empty() && s.num_computed == 0 ? nullptr : "does not run and holds blocks";
+    case SequenceState::kFinished:
+      return s.table.empty() || may_hold ? nullptr : "is finished and holds blocks";
+    case SequenceState::kRunning:
+      if (s.num_computed >= s.num_tokens()) return "has nothing to compute";
+      if (s.table.size() < blocks.BlocksFor(s.num_computed)) return "has more computed than its blocks hold";
+      return s.num_tokens() <= s.group->max_len ? nullptr : "is longer than allowed";
+  }
+  return "has no state";
+}
+
+}  // namespace
+
+absl::Status Scheduler::CheckInvariants() const {
+  QUIRE_RETURN_IF_ERROR(blocks_->CheckInvariants());
+  int32_t running = 0, waiting = 0, requests_running = 0, requests_waiting = 0, held = 0;
+  int64_t waiting_prompt_tokens = 0;
+  for (const auto& [handle, group] : groups_) {
+    int32_t unfinished = 0, blocked = 0, group_running = 0, group_waiting = 0;
+    for (const Sequence& s : group->sequences) {
+      if (const char* rule = BrokenRule(s, InFlight(s), *blocks_)) {
+        return absl::InternalError(absl::StrFormat("sequence %d of request %d %s", s.index, handle, rule));
+      }
+      unfinished += s.state != SequenceState::kFinished;
+      blocked += s.state == SequenceState::kBlocked;
+      group_running += s.state == SequenceState::kRunning;
+      group_waiting += s.state == SequenceState::kWaiting && !group->held;
+    }
+    if (unfinished == 0 || unfinished != group->num_unfinished || group_running != group->num_running ||
+        unfinished == blocked) {
+      return absl::InternalError(absl::StrFormat("request %d: %d unfinished (%d counted), %d running (%d), %d blocked",
+                                                 handle, unfinished, group->num_unfinished, group_running,
+                                                 group->num_running, blocked));
+    }
+    held += group->held;
+    if (group->held && group_running > 0) {
+      return absl::InternalError(absl::StrFormat("request %d is held and runs", handle));
+    }
+    running += group_running;
+    waiting += group_waiting;
+    requests_running += group_running > 0;
+    if (group_running == 0 && !group->held) {
+      ++requests_waiting;
+      waiting_prompt_tokens += group->prompt_len();
+    }
+  }
+  const absl::flat_hash_set<const Sequence*> listed(running_.begin(), running_.end());
+  if (running != num_running_ || listed.size() != running_.size() || static_cast<int32_t>(listed.size()) != running ||
+      waiting_.size() != waiting || running > options_.max_num_seqs) {
+    return absl::InternalError(absl::StrFormat("%d sequences run and %d wait; %d and %d are listed", running, waiting,
+                                               running_.size(), waiting_.size()));
+  }
+  if (held != stats_.requests_held)
+    return absl::InternalError(absl::StrFormat("%d requests are held, %d counted", held, stats_.requests_held));
+  if (requests_running != stats_.requests_running || requests_waiting != stats_.requests_waiting ||
+      waiting_prompt_tokens != stats_.waiting_prompt_tokens) {
+    return absl::InternalError(
+        absl::StrFormat("%d requests run and %d wait with %d prompt tokens; counted are %d, %d and %d",
+                        requests_running, requests_waiting, waiting_prompt_tokens, stats_.requests_running,
+                        stats_.requests_waiting, stats_.waiting_prompt_tokens));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace quire
