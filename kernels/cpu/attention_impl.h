@@ -8,8 +8,8 @@
 // Attention of one task over a Vec16 type V; kernels/README.md, "Attention", defines the arithmetic. Included by the
 // instruction-set units only: every function is a template over V or always inlined, so that no code of one unit can
 // stand in for another's. Each chunk of keys is gone through twice: scores first, then, with the chunk's maximum known,
-// sums of values. Keys go in tiles of 16, converted to f32 once for all queries; so do values, unless the task is one
-// row, whose few queries take them as they lie.
+// sums of values. Keys go in tiles of 16, converted to f32 once for all queries, and so do values, unless the task is
+// one row, whose few queries take them as they lie.
 namespace quire::attention {
 
 inline constexpr int kTileKeys = 16;
@@ -89,12 +89,17 @@ void ForRuns(const AttentionTask& task, KeyRange keys, bool values, F body) {
   }
 }
 
-// Blocks are a few KiB, too short for the hardware to run ahead: ask for the rows of `keys` before they are needed.
+// Blocks are a few KiB, too short for the hardware to run ahead: ask for the rows of `keys` before they are needed. One
+// row of queries takes less time for a tile than memory for the next: it looks further ahead, and brings the values
+// into the second-level cache while it goes through the keys.
+inline constexpr int kRowTilesAhead = 4;
+
 template <typename V, typename Element>
 void FetchAhead(const AttentionTask& task, KeyRange keys, bool values) {
   ForRuns<V, Element>(task, keys, values, [&](int32_t position, int32_t end, const Element* rows) {
     const char* const stop = reinterpret_cast<const char*>(rows + int64_t{end - position} * task.head_dim);
-    for (const char* line = reinterpret_cast<const char*>(rows); line < stop; line += 64) __builtin_prefetch(line);
+    for (const char* line = reinterpret_cast<const char*>(rows); line < stop; line += 64)
+      __builtin_prefetch(line, 0, 2);
   });
 }
 
@@ -157,8 +162,80 @@ V AdjustScores(const AttentionTask& task, int32_t head, int32_t query_position, 
   return scores;
 }
 
+// The same of kHeads queries with the keys at `rows`, straight from the cache: sums[h][j] is still to be added up.
+template <typename V, int kHeads, typename Element>
+void DotRows(const Element* const* rows, int64_t dim, const float* queries, int64_t padded,
+             V (&sums)[kHeads][kTileKeys]) {
+  constexpr int kKeys = V::kSumVectors;
+  for (int first = 0; first < kTileKeys; first += kKeys) {
+    V acc[kHeads][kKeys];
+#pragma GCC unroll 8
+    for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 8
+      for (int j = 0; j < kKeys; ++j) acc[h][j] = V::Zero();
+    }
+    for (int64_t i = 0; i < padded; i += 16) {
+      V keys[kKeys];
+#pragma GCC unroll 8
+      for (int j = 0; j < kKeys; ++j) keys[j] = LoadUpTo<V>(rows[first + j] + i, dim - i);
+#pragma GCC unroll 8
+      for (int h = 0; h < kHeads; ++h) {
+        const V query = V::Load(queries + h * padded + i);
+#pragma GCC unroll 8
+        for (int j = 0; j < kKeys; ++j) acc[h][j] = V::Fma(query, keys[j], acc[h][j]);
+      }
+    }
+#pragma GCC unroll 8
+    for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 8
+      for (int j = 0; j < kKeys; ++j) sums[h][first + j] = acc[h][j];
+    }
+  }
+}
+
+// Scores of the 16 keys at `rows`, the first one at position `first`, for the heads from `head` on of a task of one
+// row.
+template <typename V, int kHeads, typename Element>
+void ScoreRowForHeads(const AttentionTask& task, const Element* const* rows, int32_t first, int32_t base, int32_t head,
+                      const Scratch& scratch) {
+  for (; head + kHeads <= task.num_heads; head += kHeads) {
+    V sums[kHeads][kTileKeys];
+    DotRows<V, kHeads>(rows, task.head_dim, scratch.queries + head * scratch.padded, scratch.padded, sums);
+    for (int h = 0; h < kHeads; ++h) {
+      AdjustScores<V>(task, head + h, task.first_position, first, V::Sums(sums[h]))
+          .Store(scratch.scores + (head + h) * kKeyChunk + (first - base));
+    }
+  }
+  if constexpr (kHeads > 1) ScoreRowForHeads<V, kHeads - 1>(task, rows, first, base, head, scratch);
+}
+
+// ScoreChunk of a task of one row, which asks for its keys well ahead and for its values, too.
+template <typename V, typename Element>
+void ScoreRow(const AttentionTask& task, int32_t chunk, KeyRange keys, const Scratch& scratch) {
+  const int32_t begin = keys.begin / kTileKeys * kTileKeys;
+  FetchAhead<V, Element>(task, keys.Within(begin, begin + kRowTilesAhead * kTileKeys), /*values=*/false);
+  for (int32_t first = begin; first < keys.end; first += kTileKeys) {
+    const KeyRange wanted = keys.Within(first, first + kTileKeys);
+    const int32_t ahead = first + kRowTilesAhead * kTileKeys;
+    FetchAhead<V, Element>(task, keys.Within(ahead, ahead + kTileKeys), /*values=*/false);
+    FetchAhead<V, Element>(task, wanted, /*values=*/true);
+    const Element* rows[kTileKeys];
+    ForRuns<V, Element>(task, wanted, /*values=*/false, [&](int32_t position, int32_t end, const Element* row) {
+      for (; position < end; ++position, row += task.head_dim) rows[position - first] = row;
+    });
+    // Scores of keys that are not there will not be looked at: any row will do for them.
+    for (int32_t j = 0; j < wanted.begin - first; ++j) rows[j] = rows[wanted.begin - first];
+    for (int32_t j = wanted.end - first; j < kTileKeys; ++j) rows[j] = rows[wanted.begin - first];
+    ScoreRowForHeads<V, V::kSumRows>(task, rows, first, chunk * kKeyChunk, 0, scratch);
+  }
+}
+
 template <typename V>
 void ScoreChunk(const AttentionTask& task, int32_t chunk, KeyRange keys, const Scratch& scratch) {
+  if (task.num_rows == 1) {
+    if (task.kv_is_f16) return ScoreRow<V, uint16_t>(task, chunk, keys, scratch);
+    return ScoreRow<V, float>(task, chunk, keys, scratch);
+  }
   const int32_t base = chunk * kKeyChunk;
   for (int32_t first = keys.begin / kTileKeys * kTileKeys; first < keys.end; first += kTileKeys) {
     LoadTile<V>(task, first, keys, /*values=*/false, scratch);

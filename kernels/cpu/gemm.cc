@@ -16,7 +16,7 @@ constexpr int64_t kCachedWeightBytes = 256 << 10;
 constexpr int64_t kPiecesPerThread = 8;
 // The last pieces of one panel, which reads weights faster than memory gives them: small, so that threads end together.
 constexpr int64_t kStreamedPieceBytes = 16 << 10;
-// What a thread fetches of its share of the next layer when it is done with this one: memory is busy meanwhile.
+// What the calling thread fetches of its share of the next layer while it waits for the others.
 constexpr int64_t kNextBytes = 8 << 10;
 constexpr int64_t kOutputTilesAhead = 4;
 // What an idle thread fetches of the next layer: a part of the second-level cache that its share may fill.
@@ -94,12 +94,15 @@ void ForParts(const CpuPackedWeight& weight, int64_t begin, int64_t end, F body)
   }
 }
 
-// Another core read the outputs last: asks for the lines that tiles [begin, end) write, before they have to wait.
+// Asks for a line that is going to be written and that another core has read.
+void FetchForWriting(const void* line) { asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(line))); }
+
+// Asks for the outputs that tiles [begin, end) write before stores have to wait for them.
 void FetchOutputs(const Layer& layer, int64_t begin, int64_t end) {
   ForParts(layer.weight, begin, end, [&](const CpuPackedWeight::Part& part, int64_t first, int64_t last) {
     for (int64_t r = 0; r < layer.out.rows; ++r) {
       const float* out = layer.out.row(r) + part.first_row;
-      for (int64_t tile = first; tile < last; ++tile) asm volatile("prefetchw %0" : : "m"(out[tile * kTileOutputs]));
+      for (int64_t tile = first; tile < last; ++tile) FetchForWriting(out + tile * kTileOutputs);
     }
   });
 }
@@ -112,13 +115,17 @@ void RunPiece(const Layer& layer, const ThreadPool::Piece& piece, const std::byt
   ForParts(layer.weight, piece.begin, piece.end,
            [&](const CpuPackedWeight::Part& part, int64_t first, int64_t last) { RunTiles(layer, part, first, last); });
   if (piece.end < piece.share_end || next_share == nullptr) return;
+  pool.FetchWhileIdle(piece.thread, next_share, kIdleFetchBytes);
+  if (piece.thread != 0) return;  // else it is the calling thread, which will not be idle
   for (int64_t i = 0; i < kNextBytes; i += 64) __builtin_prefetch(next_share + i, 0, 2);
-  pool.FetchWhileIdle(piece.thread, next_share + kNextBytes, kIdleFetchBytes);
 }
 
 void Quantize(const Layer& layer, ThreadPool& pool, std::byte* panel_data) {
   const int64_t blocks = layer.weight.cols() / kBlock;
   const int64_t count = layer.panels.count();
+  if (layer.x.rows == 1) {
+    for (int64_t i = 0; i < layer.panel_bytes; i += 64) FetchForWriting(panel_data + i);
+  }
   pool.ParallelFor(count, layer.x.rows * layer.x.cols < kMinSharedInputs ? count : 1, [&](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) {
       layer.kernels.quantize(layer.x.row(layer.panels.begin(p)), layer.x.stride, layer.panels.size(p), blocks,

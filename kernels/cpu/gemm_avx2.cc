@@ -10,8 +10,7 @@ constexpr int kMaxPanelRows = 4;
 constexpr int kHalf = 8;  // outputs of a register, half a tile
 constexpr int kMaxFloatRows = 2;
 
-// A core that multiplies does not look far enough ahead to keep memory busy, and the hardware's prefetcher stops at
-// 4 KiB: fetch three pages ahead.
+// As in the AVX-512 unit.
 constexpr int kFetchBytes = 12 << 10;
 
 using AliasedInt [[gnu::may_alias]] = int32_t;

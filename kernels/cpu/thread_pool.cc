@@ -33,8 +33,6 @@ const void* UpperHalf(const std::atomic<uint64_t>& state) {
   return reinterpret_cast<const char*>(&state) + sizeof(uint32_t);
 }
 
-constexpr int kJobLines = 6;
-
 // True if `done` became true while spinning and yielding; false when it is time to sleep.
 template <typename Predicate>
 bool SpinThenYield(Predicate done) {
@@ -93,7 +91,7 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::Execute(JobFn fn, void* context, bool wait_for_all) {
   job_fn_ = fn;
-  job_context_ = context;
+  job_context_.store(context, std::memory_order_relaxed);
   const uint64_t next_epoch = epoch() + uint64_t{1};
   // Pairs with WaitForEpoch: either the worker sees the new epoch before it sleeps, or its count is seen here.
   state_.store(next_epoch << kEpochShift | kOpen, std::memory_order_seq_cst);
@@ -132,7 +130,7 @@ bool ThreadPool::NextPiece(int64_t min_grain, int64_t max_grain, Piece* piece) {
       left = range.load(std::memory_order_relaxed);
       continue;
     }
-    const int64_t wanted = std::clamp((end - begin) / 2, min_grain, std::max(min_grain, max_grain));
+    const int64_t wanted = std::clamp((end - begin) * 3 / 4, min_grain, std::max(min_grain, max_grain));
     const int64_t next = std::min(begin + wanted, end);
     if (!range.compare_exchange_weak(left, Range(next, end), std::memory_order_relaxed)) continue;
     piece->begin = begin;
@@ -197,15 +195,22 @@ void ThreadPool::Leave() {
   FutexWakeAll(&wakes_);
 }
 
+void ThreadPool::FetchJob(int thread) const {
+  __builtin_prefetch(&shares_[thread]);
+  // The job and what it refers to lie on the caller's stack, one behind the other.
+  constexpr int kJobLines = 6;
+  const char* const job = static_cast<const char*>(job_context_.load(std::memory_order_relaxed));
+  for (int i = 0; i < kJobLines; ++i) __builtin_prefetch(job + 64 * i);
+}
+
 void ThreadPool::WorkerLoop(int thread) {
   uint32_t seen = 0;
   while (true) {
     WaitForEpoch(seen, thread);
     if (stop_.load()) return;
+    FetchJob(thread);
     if (!Enter(&seen)) continue;
-    // The job and what it refers to lie on the caller's stack: fetch the lines side by side, not one after the other.
-    for (int i = 0; i < kJobLines; ++i) __builtin_prefetch(static_cast<const char*>(job_context_) + 64 * i);
-    job_fn_(job_context_, thread);
+    job_fn_(job_context_.load(std::memory_order_relaxed), thread);
     Leave();
   }
 }

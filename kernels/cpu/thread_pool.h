@@ -141,6 +141,8 @@ class ThreadPool {
   void WaitForEpoch(uint32_t seen, int thread);
   // Joins the current job unless it is closed. Sets *seen to its epoch.
   bool Enter(uint32_t* seen);
+  // Fetches what a worker needs first of a job, all at once.
+  void FetchJob(int thread) const;
   void Leave();
 
   uint32_t epoch() const { return static_cast<uint32_t>(state_.load(std::memory_order_acquire) >> kEpochShift); }
@@ -158,7 +160,7 @@ class ThreadPool {
   // has the job, too. The job is written before state_ opens it and read only by who has joined it.
   alignas(64) std::atomic<uint64_t> state_{0};
   JobFn job_fn_ = nullptr;
-  void* job_context_ = nullptr;
+  std::atomic<void*> job_context_{nullptr};  // also looked at, not used, by who is about to join
 
   alignas(64) std::atomic<uint32_t> sleepers_{0};  // workers that sleep on the epoch or are about to
   std::atomic<bool> stop_{false};
