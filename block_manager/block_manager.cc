@@ -18,8 +18,12 @@ BlockManager::BlockManager(const BlockManagerOptions& options)
       eviction_(options.num_blocks, options.eviction),
       events_(options.num_events, options.block_size),
       misses_(options.num_remembered),
-      integrity_(options.integrity ? std::make_unique<IntegrityLog>(options.num_blocks) : nullptr),
-      pool_(options.num_blocks, this) {
+      integrity_(options.integrity && options.group_windows.empty() ? std::make_unique<IntegrityLog>(options.num_blocks)
+                                                                    : nullptr),
+      pool_(options.num_blocks, this),
+      pages_(options.group_windows.empty() ? nullptr
+                                           : std::make_unique<GroupPages>(options.group_windows, options.block_size,
+                                                                          options.num_blocks, options.num_pages)) {
   QUIRE_CHECK(options.min_partial_tokens >= 1);
   QUIRE_CHECK(int64_t{options.num_blocks} * options.block_size <= INT32_MAX);
 }
@@ -49,6 +53,7 @@ PrefixMatch BlockManager::MatchPrefix(const PrefixKeys& keys, absl::Span<const i
   table.hit_pending_ = table.size() > 0;
   MatchInsideBlock(tokens.subspan(match.num_tokens, block_size_), table, &match);
   if (match.num_tokens < limit) Explain(keys, tokens, &match);
+  if (pages_ != nullptr) CutToPages(table, keys, &match);
   return match;
 }
 
@@ -100,6 +105,7 @@ int32_t BlockManager::SharedTail(const BlockTable& table, int32_t total_tokens) 
 }
 
 int32_t BlockManager::BlocksMissing(const BlockTable& table, int32_t total_tokens) const {
+  if (pages_ != nullptr) return PagesMissing(table, total_tokens);
   const int32_t tail = SharedTail(table, total_tokens);
   // The source of a copy that nobody else holds is unused afterwards.
   const int32_t copy = tail >= 0 && pool_.count(table.blocks_[tail]) > 1 ? 1 : 0;
@@ -109,14 +115,15 @@ int32_t BlockManager::BlocksMissing(const BlockTable& table, int32_t total_token
 absl::Status BlockManager::Reserve(BlockTable& table, int32_t total_tokens, std::vector<BlockCopy>* copies) {
   const int32_t fresh = std::max(0, BlocksFor(total_tokens) - table.size());
   const int32_t tail = SharedTail(table, total_tokens);
-  if (fresh == 0 && tail < 0) return absl::OkStatus();
+  if (fresh == 0 && tail < 0 && pages_ == nullptr) return absl::OkStatus();
   const int32_t missing = BlocksMissing(table, total_tokens);
-  if (missing > pool_.num_unused()) {
+  if (missing > num_unused()) {
     return absl::ResourceExhaustedError(
-        absl::StrFormat("%d KV blocks wanted, %d of %d unused", missing, pool_.num_unused(), num_usable()));
+        absl::StrFormat("%d KV blocks wanted, %d of %d unused", missing, num_unused(), num_usable()));
   }
   if (table.empty()) table.epoch_ = epoch_;
-  const bool copy = tail >= 0 && fresh < pool_.num_unused();
+  const bool copy =
+      tail >= 0 && fresh < pool_.num_unused() && (pages_ == nullptr || RoomToCopyPages(table, total_tokens));
   const size_t old_size = table.blocks_.size();
   table.blocks_.resize(old_size + fresh + copy);
   const absl::Span<BlockId> taken = absl::MakeSpan(table.blocks_).subspan(old_size);
@@ -132,13 +139,18 @@ absl::Status BlockManager::Reserve(BlockTable& table, int32_t total_tokens, std:
     const BlockId src = table.blocks_[tail];
     table.blocks_[tail] = table.blocks_.back();
     table.blocks_.pop_back();
-    copies->push_back({src, table.blocks_[tail]});
+    if (pages_ == nullptr) {
+      copies->push_back({src, table.blocks_[tail]});
+    } else {
+      CopyPages(src, table.blocks_[tail], copies);
+    }
     pool_.Release(src);
     table.copy_pending_ = true;
   } else if (tail >= 0) {
     Forget(table.blocks_[tail]);  // the last unused block is the source itself: written in place
   }
   if (total_tokens > table.num_stored_) table.tail_may_be_shared_ = false;
+  if (pages_ != nullptr) AttachPages(table, total_tokens, PagedTokens(table, total_tokens));
   return absl::OkStatus();
 }
 
@@ -149,6 +161,7 @@ void BlockManager::Publish(BlockTable& table, absl::Span<const int32_t> tokens, 
   table.num_stored_ = num_computed;
   table.copy_pending_ = false;
   if (num_computed / block_size_ > table.num_published_ && MayPublish(table, keys)) PublishFull(table, tokens, keys);
+  if (pages_ != nullptr) SlideOut(table);
 }
 
 bool BlockManager::MayPublish(const BlockTable& table, const PrefixKeys& keys) const {
@@ -218,6 +231,7 @@ bool BlockManager::Insert(const PrefixLink& parent, const PrefixKeys& keys, int3
   if (promoted != kNullBlock) {
     eviction_.Remove(promoted);
     pool_.UnmarkCached(promoted);
+    if (pages_ != nullptr) pages_->Drop(promoted);
     if (integrity_) integrity_->Unsealed(promoted);
   }
   pool_.MarkCached(block);
@@ -262,6 +276,7 @@ void BlockManager::ForgetOne(BlockId block) {
   eviction_.Remove(block);
   cache_.Erase(block);
   pool_.UnmarkCached(block);
+  if (pages_ != nullptr) pages_->Drop(block);
 }
 
 BlockTable BlockManager::Fork(const BlockTable& parent, int32_t num_tokens) {
@@ -278,16 +293,17 @@ BlockTable BlockManager::Fork(const BlockTable& parent, int32_t num_tokens) {
     table.num_published_ = parent.num_published_;
     table.link_ = parent.link_;
   }
+  if (pages_ != nullptr && !SharePages(table)) table.Clear();
   return table;
 }
 
 BlockStats BlockManager::stats() const {
   BlockStats stats;
   stats.total = num_usable();
-  stats.cached = pool_.num_unused_cached();
-  stats.free = pool_.num_unused() - stats.cached;
-  stats.active = stats.total - pool_.num_unused();
-  stats.evictions = num_evictions_;
+  stats.cached = pages_ != nullptr ? pages_->num_idle() : pool_.num_unused_cached();
+  stats.free = num_unused() - stats.cached;
+  stats.active = stats.total - num_unused();
+  stats.evictions = num_evictions();
   stats.pinned = eviction_.num_pinned();
   stats.max_pinned = eviction_.max_pinned();
   stats.pins_refused = eviction_.num_pins_refused();

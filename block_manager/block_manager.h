@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "block_manager/block_pool.h"
 #include "block_manager/block_table.h"
 #include "block_manager/eviction_order.h"
+#include "block_manager/group_pages.h"
 #include "block_manager/integrity.h"
 #include "block_manager/kv_events.h"
 #include "block_manager/miss_memory.h"
@@ -31,12 +33,17 @@ struct BlockManagerOptions {
   EvictionOptions eviction = {};
   int32_t num_events = 0;            // that KvEventLog keeps
   int32_t num_remembered = 1 << 14;  // evicted blocks whose misses can be explained, 40 bytes each
-  bool integrity = false;            // collect IntegrityWork
+  bool integrity = false;            // collect IntegrityWork; not with layer groups
+  // With layer groups (group_pages.h): their windows, and the pages of the pool, the null page included. num_blocks
+  // then counts logical blocks, of which there may be as many as one likes. Empty: one group without a window, where a
+  // block is a page.
+  std::vector<int32_t> group_windows = {};
+  int32_t num_pages = 0;
   // The chain hash. Only tests give another one, to force collisions; MakeEngineRequest hashes with ChainHash.
   BlockHash (*chain_hash)(const BlockHash& parent, absl::Span<const int32_t> tokens) = &ChainHash;
 };
 
-// Contents of `src` that `dst` needs before the next step writes anything.
+// Contents of `src` that `dst` needs before the next step writes anything. With layer groups these are pages.
 struct BlockCopy {
   BlockId src = kNullBlock;
   BlockId dst = kNullBlock;
@@ -59,6 +66,7 @@ enum class MissReason : uint8_t {
   kBypassed,      // the request does not read it
   kUnderMinimum,  // too few tokens to be worth a copy, even if they were there
   kCopyNotWorth,  // found inside a block, but fewer tokens than min_partial_tokens
+  kSlidOut,       // found, but a layer group has lost what its window holds at the end of it
   kEvicted,       // was there, and went at PrefixMatch::evicted_at
   kOtherRoot,     // the same tenant's tokens lie behind another salt, adapter or set of weights
   kNeverSeen,     // as far as is remembered
@@ -114,7 +122,7 @@ class BlockManager : private BlockPool::Cache {
 
   // --- Tables
 
-  BlockTable NewTable() { return BlockTable(&pool_); }
+  BlockTable NewTable() { return BlockTable(&pool_, pages_.get()); }
 
   // Fills an empty `table` with the cached blocks that hold the longest prefix of `tokens`, at most `max_tokens` of
   // them: full blocks, then perhaps one that is right only up to the token where the texts part. The hit counts once
@@ -135,9 +143,17 @@ class BlockManager : private BlockPool::Cache {
   // the step writes anything: then each source is still whole, even if it has been handed to someone else in between.
   absl::Status Reserve(BlockTable& table, int32_t total_tokens, std::vector<BlockCopy>* copies = nullptr);
 
+  // With layer groups, Reserve gets pages within windows for the next token only. This one gets them up to token
+  // `step_end`, as far as there are any; returns the end of what can be stored in the step. The rest of the step may
+  // not be planned. REQUIRES: step_end is at most what was reserved.
+  int32_t ReserveStep(BlockTable& table, int32_t step_end) {
+    return pages_ == nullptr ? step_end : ReserveStepPages(table, step_end);
+  }
+
   // The first `num_computed` tokens are stored: to be called once the step that stored them has completed. Makes the
   // full blocks among them findable. `tokens` are the sequence's, at least num_computed; keys.blocks grows to the full
   // blocks' number. Where equal contents are findable already, in another block, that one stays.
+  // Gives back pages that have slid out of their group's window.
   void Publish(BlockTable& table, absl::Span<const int32_t> tokens, int32_t num_computed, PrefixKeys& keys);
 
   // Makes the part-filled last block findable too, with the tokens that were stored according to the latest Publish
@@ -146,7 +162,8 @@ class BlockManager : private BlockPool::Cache {
   void Seal(BlockTable& table, absl::Span<const int32_t> tokens, PrefixKeys& keys);
 
   // A second table with the first `num_tokens` stored tokens of `parent`. All blocks are shared; whoever writes to a
-  // part-filled one first, gets a copy in Reserve.
+  // part-filled one first, gets a copy in Reserve. With layer groups the result is empty if what a window needs at
+  // `num_tokens` is gone; after a Publish it is there up to GroupPages::kSlack tokens back.
   BlockTable Fork(const BlockTable& parent, int32_t num_tokens);
 
   // --- The cache
@@ -184,15 +201,25 @@ class BlockManager : private BlockPool::Cache {
     return static_cast<int32_t>((static_cast<uint32_t>(num_tokens) + block_size_ - 1) /
                                 static_cast<uint32_t>(block_size_));
   }
-  // Blocks that Reserve can still hand out.
-  int32_t num_unused() const { return pool_.num_unused(); }
-  int32_t num_usable() const { return pool_.num_blocks() - 1; }
+  // Blocks that Reserve can still hand out, and all that there are to hand out: with layer groups, pages.
+  int32_t num_unused() const { return pages_ != nullptr ? pages_->num_unused() : pool_.num_unused(); }
+  int32_t num_usable() const { return pages_ != nullptr ? pages_->num_usable() : pool_.num_blocks() - 1; }
+  // Of these, what a sequence of so many tokens needs to be computed.
+  int64_t BlocksForSequence(int32_t num_tokens) const;
+  // At least so many are missing to an empty table for `num_tokens` tokens, of which the cache has `found_blocks`
+  // blocks.
+  int64_t LeastMissing(int32_t num_tokens, int32_t found_blocks) const {
+    const int64_t full_groups = pages_ != nullptr ? pages_->num_full_groups() : 1;
+    return full_groups * (BlocksFor(num_tokens) - found_blocks);
+  }
+  // Null without layer groups.
+  const GroupPages* pages() const { return pages_.get(); }
   int32_t block_size() const { return block_size_; }
   int32_t min_partial_tokens() const { return min_partial_tokens_; }
   bool prefix_cache_enabled() const { return enable_prefix_cache_; }
   bool IsFindable(BlockId block) const { return pool_.is_cached(block); }
   int32_t count(BlockId block) const { return pool_.count(block); }
-  int64_t num_evictions() const { return num_evictions_; }
+  int64_t num_evictions() const { return num_evictions_ + (pages_ != nullptr ? pages_->num_dropped() : 0); }
   BlockStats stats() const;
 
   // For tests: BlockPool::FailAtBlock.
@@ -224,6 +251,24 @@ class BlockManager : private BlockPool::Cache {
   void ForgetOne(BlockId block);
   PrefixInfo InfoOf(BlockId last) const;
 
+  // --- group_blocks.cc: what layer groups add
+
+  // How many tokens of `total_tokens` Reserve gets pages for within windows.
+  static int32_t PagedTokens(const BlockTable& table, int32_t total_tokens) {
+    return std::min(total_tokens, table.num_stored_ + 1);
+  }
+  int32_t ReserveStepPages(BlockTable& table, int32_t step_end);
+  bool RoomToCopyPages(const BlockTable& table, int32_t total_tokens) const;
+  int32_t PagesMissing(const BlockTable& table, int32_t total_tokens) const;
+  int32_t PagesWanted(const BlockTable& table, int32_t group, int32_t total_tokens, int32_t paged_tokens) const;
+  void AttachPage(int32_t group, BlockId block);
+  void AttachPages(BlockTable& table, int32_t total_tokens, int32_t paged_tokens);
+  void CopyPages(BlockId src, BlockId dst, std::vector<BlockCopy>* copies);
+  bool SharePages(BlockTable& table);
+  void SlideOut(BlockTable& table);
+  void CutToPages(BlockTable& table, const PrefixKeys& keys, PrefixMatch* match);
+  absl::Status CheckPages() const;
+
   const int32_t block_size_;
   const bool enable_prefix_cache_;
   const int32_t min_partial_tokens_;
@@ -234,6 +279,7 @@ class BlockManager : private BlockPool::Cache {
   MissMemory misses_;
   std::unique_ptr<IntegrityLog> integrity_;  // null: off
   BlockPool pool_;
+  const std::unique_ptr<GroupPages> pages_;  // null without layer groups
   absl::Time now_ = absl::InfinitePast();
   int32_t epoch_ = 0;  // number of DropAll so far
   int64_t num_evictions_ = 0;

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "block_manager/block.h"
+#include "block_manager/group_pages.h"
 
 namespace quire {
 
@@ -66,6 +67,15 @@ class BlockPool {
   int32_t num_unused_cached() const { return num_unused_cached_; }
   int32_t count(BlockId block) const { return nodes_[Index(block)].count; }
   bool is_cached(BlockId block) const { return nodes_[Index(block)].cached; }
+
+  // What becomes of a page of the block that no table needs once this holder has let the block go.
+  GroupPages::Fate FateOfPage(BlockId block) const {
+    if (!is_cached(block)) return GroupPages::Fate::kFree;
+    return count(block) > 1 ? GroupPages::Fate::kSlid : GroupPages::Fate::kKept;
+  }
+
+  // Live tables, in a list through BlockTable's own links; null: none.
+  const BlockTable* first_table() const { return tables_; }
 
   // kInternal naming the first broken invariant: the list of free blocks, each block in exactly one state, and every
   // count equal to the number of tables that hold the block. O(blocks + table entries): for tests, and for idle moments

@@ -1,14 +1,18 @@
 #include "block_manager/block_table.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/base/check.h"
 
 namespace quire {
 
-BlockTable::BlockTable(BlockPool* pool) : pool_(pool) { Register(); }
+BlockTable::BlockTable(BlockPool* pool, GroupPages* pages)
+    : pool_(pool), pages_(pages), paged_(pages == nullptr ? nullptr : new Range[pages->num_groups()]) {
+  Register();
+}
 
-BlockTable::BlockTable(BlockTable&& other) noexcept : pool_(other.pool_) {
+BlockTable::BlockTable(BlockTable&& other) noexcept : pool_(other.pool_), pages_(other.pages_) {
   Register();
   TakeFrom(other);
 }
@@ -26,7 +30,19 @@ BlockTable::~BlockTable() {
   Unregister();
 }
 
+// What can be found stays for later hits.
+void BlockTable::ReleasePages() {
+  for (int32_t group = 0; group < pages_->num_groups(); ++group) {
+    Range& range = paged_[group];
+    for (int32_t i = range.end - 1; i >= range.begin; --i) {
+      pages_->Release(group, blocks_[i], pool_->FateOfPage(blocks_[i]));
+    }
+    range = {};
+  }
+}
+
 void BlockTable::Clear() {
+  if (pages_ != nullptr && !blocks_.empty()) ReleasePages();
   while (!blocks_.empty()) {
     pool_->Release(blocks_.back());
     blocks_.pop_back();
@@ -52,6 +68,7 @@ void BlockTable::Unregister() {
 
 void BlockTable::TakeFrom(BlockTable& other) {
   blocks_ = std::exchange(other.blocks_, {});
+  std::swap(paged_, other.paged_);  // none of this table's is left
   num_stored_ = std::exchange(other.num_stored_, 0);
   copy_pending_ = std::exchange(other.copy_pending_, false);
   tail_may_be_shared_ = std::exchange(other.tail_may_be_shared_, false);

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "block_manager/block.h"
 #include "block_manager/block_pool.h"
+#include "block_manager/group_pages.h"
 #include "block_manager/prefix_cache.h"
 
 namespace quire {
@@ -18,7 +20,8 @@ namespace quire {
 // outlive its pool. Owned and used by the engine thread.
 class BlockTable {
  public:
-  explicit BlockTable(BlockPool* pool);
+  // `pages`: null if blocks stand for themselves in memory. Both outlive the table.
+  explicit BlockTable(BlockPool* pool, GroupPages* pages = nullptr);
   BlockTable(BlockTable&& other) noexcept;
   BlockTable& operator=(BlockTable&& other) noexcept;
   ~BlockTable();
@@ -33,7 +36,16 @@ class BlockTable {
   // How many leading blocks stand in the prefix cache, as this table's blocks or as equal ones of other tables.
   int32_t num_published() const { return num_published_; }
 
+  // With layer groups: the blocks that hold a page for this table in a group, [begin, end) of size().
+  struct Range {
+    int32_t begin = 0;
+    int32_t end = 0;
+    int32_t size() const { return end - begin; }
+  };
+  Range paged(int32_t group) const { return paged_[group]; }
+
   // The index of a token's K and V in the cache: block * block_size + offset. `position` must lie in the table.
+  // Not with layer groups.
   int32_t slot(int32_t position, int32_t block_size) const {
     return static_cast<int32_t>(blocks_[position / block_size]) * block_size + position % block_size;
   }
@@ -51,11 +63,14 @@ class BlockTable {
   void Register();
   void Unregister();
   void TakeFrom(BlockTable& other);
+  void ReleasePages();
 
   BlockPool* pool_;
+  GroupPages* pages_;
   BlockTable* prev_ = nullptr;
   BlockTable* next_ = nullptr;
   std::vector<BlockId> blocks_;
+  std::unique_ptr<Range[]> paged_;  // by group; null without groups
   int32_t num_stored_ = 0;
   bool copy_pending_ = false;  // the block of token num_stored_ is a copy that no completed step is known to have made
   // Others may see the block of token num_stored_: set when the table forks, is forked, sealed or matched inside a

@@ -125,7 +125,7 @@ absl::Status BlockManager::CheckInvariants() const {
                                                  pool_.count(block), eviction_.is_unused(block)));
     }
   }
-  return absl::OkStatus();
+  return pages_ != nullptr ? CheckPages() : absl::OkStatus();
 }
 
 }  // namespace quire
