@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <ostream>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -59,7 +61,8 @@ struct Inspection {
   TensorGroups tensors;
   int64_t weight_bytes = 0;
   int64_t kv_bytes_per_token = 0;
-  int64_t context = 0;  // tokens of one sequence
+  int64_t context = 0;                // tokens of one sequence
+  int64_t kv_bytes_per_sequence = 0;  // of so many tokens: on layers with a window, what the window holds
 };
 
 absl::StatusOr<Inspection> Inspect(const InspectOptions& options) {
@@ -71,6 +74,11 @@ absl::StatusOr<Inspection> Inspect(const InspectOptions& options) {
   const int64_t element_bytes = options.kv_dtype == "f32" ? 4 : 2;
   result.kv_bytes_per_token = 2 * int64_t{config.num_layers} * config.num_kv_heads * config.head_dim * element_bytes;
   result.context = options.context.value_or(config.max_position_embeddings);
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+    const int64_t window = config.window(layer);
+    const int64_t tokens = window > 0 ? std::min(window, result.context) : result.context;
+    result.kv_bytes_per_sequence += tokens * result.kv_bytes_per_token / config.num_layers;
+  }
   return result;
 }
 
@@ -94,12 +102,14 @@ Json ToJson(const InspectOptions& options, const Inspection& inspection) {
                {"weight_bytes", inspection.weight_bytes},
                {"kv_cache_dtype", options.kv_dtype},
                {"kv_bytes_per_token", inspection.kv_bytes_per_token},
+               {"kv_bytes_per_sequence", inspection.kv_bytes_per_sequence},
                {"context", inspection.context}};
+  if (!config.layer_windows.empty()) json["layer_windows"] = config.layer_windows;
   if (options.memory_bytes) {
     const int64_t tokens = *options.memory_bytes / inspection.kv_bytes_per_token;
     json["memory_bytes"] = *options.memory_bytes;
     json["tokens"] = tokens;
-    json["sequences"] = tokens / inspection.context;
+    json["sequences"] = *options.memory_bytes / inspection.kv_bytes_per_sequence;
   }
   return json;
 }
@@ -109,10 +119,17 @@ std::string ToText(const InspectOptions& options, const Inspection& inspection) 
   std::string text = absl::StrFormat(
       "architecture  %s\n"
       "shape         %d layers, hidden %d, intermediate %d, %d heads, %d KV heads of %d, vocabulary %d\n"
-      "context       %d tokens\n"
-      "tensors\n",
+      "context       %d tokens\n",
       config.architecture, config.num_layers, config.hidden_size, config.intermediate_size, config.num_heads,
       config.num_kv_heads, config.head_dim, config.vocab_size, config.max_position_embeddings);
+  if (!config.layer_windows.empty()) {
+    const auto has_window = [](int32_t window) { return window > 0; };
+    const std::vector<int32_t>& windows = config.layer_windows;
+    absl::StrAppendFormat(&text, "windows       %d of %d layers see %d tokens\n",
+                          std::count_if(windows.begin(), windows.end(), has_window), config.num_layers,
+                          *std::max_element(windows.begin(), windows.end()));
+  }
+  text += "tensors\n";
   for (const auto& [type, group] : inspection.tensors) {
     absl::StrAppendFormat(&text, "  %-8s %5d  %s\n", type, group.count, BytesText(static_cast<double>(group.bytes)));
   }
@@ -122,13 +139,12 @@ std::string ToText(const InspectOptions& options, const Inspection& inspection) 
                         inspection.weight_bytes, BytesText(static_cast<double>(inspection.weight_bytes)),
                         inspection.kv_bytes_per_token, options.kv_dtype);
   absl::StrAppendFormat(&text, "a sequence    %s for %d tokens\n",
-                        BytesText(static_cast<double>(inspection.kv_bytes_per_token) * inspection.context),
-                        inspection.context);
+                        BytesText(static_cast<double>(inspection.kv_bytes_per_sequence)), inspection.context);
   if (options.memory_bytes) {
     const int64_t tokens = *options.memory_bytes / inspection.kv_bytes_per_token;
     absl::StrAppendFormat(&text, "%s hold %d tokens: %d sequences of %d\n",
-                          BytesText(static_cast<double>(*options.memory_bytes)), tokens, tokens / inspection.context,
-                          inspection.context);
+                          BytesText(static_cast<double>(*options.memory_bytes)), tokens,
+                          *options.memory_bytes / inspection.kv_bytes_per_sequence, inspection.context);
   }
   return text;
 }

@@ -51,6 +51,20 @@ TEST(InspectTest, ReadsHuggingFaceDirectories) {
   EXPECT_GT(json["weight_bytes"], 0);
 }
 
+TEST(InspectTest, WindowsBoundWhatASequenceTakes) {
+  const auto path = testing::RefPath("tiny/mistral");
+  if (!path) GTEST_SKIP() << "no oracle data tiny/mistral";
+  const auto inspect = [&](const std::string& context) {
+    return RunCli({"inspect", *path, "--json", "--memory", "1MiB", "--context", context}).Lines()[0];
+  };
+  const int64_t per_token = 2 * 3 * 2 * 32 * 2;  // K and V, layers, KV heads, head size, f16
+  EXPECT_EQ(inspect("10")["kv_bytes_per_sequence"], 10 * per_token);
+  EXPECT_EQ(inspect("400")["kv_bytes_per_sequence"], 24 * per_token);
+  EXPECT_EQ(inspect("400")["sequences"], (1 << 20) / (24 * per_token));
+  EXPECT_EQ(inspect("400")["layer_windows"], nlohmann::json({24, 24, 24}));
+  EXPECT_THAT(RunCli({"inspect", *path}).out, HasSubstr("3 of 3 layers see 24 tokens"));
+}
+
 TEST(InspectTest, BadModelsEndWith66) {
   const RunResult missing = RunCli({"inspect", "no/such/model.gguf"});
   EXPECT_EQ(missing.exit_code, 66);
