@@ -40,6 +40,12 @@ int32_t LayersPerBlock(const std::map<int32_t, std::vector<int32_t>>& by_window,
 
 }  // namespace
 
+std::vector<int32_t> LayerGroups::windows() const {
+  std::vector<int32_t> windows;
+  for (const LayerGroup& group : groups) windows.push_back(group.window);
+  return windows;
+}
+
 LayerGroups GroupLayers(const ModelConfig& config) {
   std::map<int32_t, std::vector<int32_t>> by_window;
   for (int32_t layer = 0; layer < config.num_layers; ++layer) by_window[config.window(layer)].push_back(layer);

@@ -26,6 +26,7 @@ struct LayerGroups {
   int32_t layers_per_block = 0;
 
   int32_t size() const { return static_cast<int32_t>(groups.size()); }
+  std::vector<int32_t> windows() const;  // by group
 };
 
 LayerGroups GroupLayers(const ModelConfig& config);

@@ -39,11 +39,7 @@ class TransformerRunner : public ModelRunner {
   int32_t vocab_size() const override { return config_.vocab_size; }
   int32_t num_kv_blocks() const override { return kv_->num_blocks(); }
   int32_t block_size() const override { return kv_->block_size(); }
-  std::vector<int32_t> group_windows() const override {
-    std::vector<int32_t> windows;
-    for (const LayerGroup& group : groups_.groups) windows.push_back(group.window);
-    return windows;
-  }
+  std::vector<int32_t> group_windows() const override { return groups_.windows(); }
   int64_t weight_bytes_per_step() const override { return model_->weight_bytes_per_step(); }
   int64_t kv_bytes_per_token() const override { return kv_->bytes_per_token(); }
   std::string Describe() const override { return backend_->Describe(); }

@@ -94,7 +94,7 @@ bool Scheduler::HasSlotFor(Sequence* sequence) {
 bool Scheduler::SurelyLacksBlocks(const Sequence& sequence) const {
   const int32_t known = sequence.tokens.empty() ? sequence.group->prompt_len() : sequence.num_tokens();
   const int32_t found = sequence.probed_hit / blocks_->block_size();
-  return blocks_->BlocksFor(known) - found + blocks_->num_usable() / 100 > blocks_->num_unused();
+  return blocks_->LeastMissing(known, found) + blocks_->num_usable() / 100 > blocks_->num_unused();
 }
 
 // The row before a position scores it, and the last row is sampled from: rows that something is still to be given for

@@ -98,8 +98,8 @@ void Scheduler::ForkSiblings(Sequence* leader) {
       continue;
     }
     Start(&sibling);
-    sibling.num_computed = group.prompt_len() - 1;
-    sibling.table = blocks_->Fork(leader->table, sibling.num_computed);
+    sibling.table = blocks_->Fork(leader->table, group.prompt_len() - 1);
+    sibling.num_computed = sibling.table.num_stored();
     sibling.table.ReserveCapacity(blocks_->BlocksFor(group.max_len));
     SetState(&sibling, SequenceState::kRunning);
   }

@@ -28,8 +28,9 @@ constexpr int64_t kAnyMemory = std::numeric_limits<int64_t>::max();
 
 absl::StatusOr<EngineSizes> Size(const EngineOptions& options, const ModelConfig& config, DType kv_dtype,
                                  int64_t memory_bytes) {
-  return SizeEngine(options, config, KvBytesPerBlock(config, OneGroup(config), /*block_size=*/1, kv_dtype),
-                    memory_bytes);
+  const LayerGroups groups = GroupLayers(config);
+  return SizeEngine(options, config, KvBytesPerBlock(config, groups, /*block_size=*/1, kv_dtype), memory_bytes,
+                    groups.windows());
 }
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> MakeSimRunner(const EngineOptions& options, const ModelConfig& config) {
@@ -40,6 +41,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> MakeSimRunner(const EngineOptions& 
   return CreateSimRunner({.config = config,
                           .num_kv_blocks = sizes.num_kv_blocks + 1,
                           .block_size = sizes.block_size,
+                          .group_windows = GroupLayers(config).windows(),
                           .time_scale = options.sim_time_scale});
 }
 
@@ -60,6 +62,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> MakeTransformerRunner(const EngineO
   runner.max_num_batched_tokens = options.scheduler.max_num_batched_tokens;
   runner.max_num_seqs = options.scheduler.max_num_seqs;
   runner.kv_dtype = kv_dtype;
+  runner.group_layers = true;
   runner.random_weights = options.random_weights;
   runner.seed = options.seed;
   auto made = CreateTransformerRunner(std::move(runner));
@@ -76,7 +79,8 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithRunner(const EngineOptio
   fixed.memory_fraction = 0;
   fixed.num_kv_blocks = runner->num_kv_blocks() - 1;
   QUIRE_RETURN_IF_ERROR(ValidateEngineOptions(fixed));
-  QUIRE_ASSIGN_OR_RETURN(const EngineSizes sizes, SizeEngine(fixed, config, runner->kv_bytes_per_token(), kAnyMemory));
+  QUIRE_ASSIGN_OR_RETURN(const EngineSizes sizes,
+                         SizeEngine(fixed, config, runner->kv_bytes_per_token(), kAnyMemory, runner->group_windows()));
   EngineInfo info;
   info.config = config;
   info.device = runner->Describe();

@@ -20,10 +20,25 @@ EngineClock WithDefaults(EngineClock clock) {
   return clock;
 }
 
-BlockManagerOptions BlockOptions(const EngineOptions& options, const EngineInfo& info) {
-  return {.num_blocks = info.num_kv_blocks + 1,
-          .block_size = info.block_size,
-          .enable_prefix_cache = options.scheduler.enable_prefix_caching};
+BlockManagerOptions BlockOptions(const EngineOptions& options, const EngineInfo& info,
+                                 const std::vector<int32_t>& group_windows) {
+  BlockManagerOptions blocks;
+  blocks.num_blocks = info.num_kv_blocks + 1;
+  blocks.block_size = info.block_size;
+  blocks.enable_prefix_cache = options.scheduler.enable_prefix_caching;
+  if (group_windows == std::vector<int32_t>{0}) return blocks;
+  blocks.group_windows = group_windows;
+  blocks.num_pages = blocks.num_blocks;
+  // Where every group slides, blocks outnumber pages: those of a sequence that have slid out, and those that lead to
+  // what can still be found.
+  if (std::find(group_windows.begin(), group_windows.end(), 0) == group_windows.end()) {
+    constexpr int64_t kBlocksPerPage = 8;
+    const int64_t longest = (int64_t{info.max_model_len} + info.block_size - 1) / info.block_size;
+    const int64_t wanted = blocks.num_pages + std::max(longest, (kBlocksPerPage - 1) * blocks.num_pages);
+    blocks.num_blocks = static_cast<int32_t>(
+        std::min<int64_t>(wanted, INT32_MAX / info.block_size / static_cast<int64_t>(group_windows.size())));
+  }
+  return blocks;
 }
 
 WaitingWork QueueOf(const SchedulerStats& stats) {
@@ -49,10 +64,10 @@ EngineImpl::EngineImpl(const EngineOptions& options, EngineInfo info, std::uniqu
       inbox_({options.max_queued_requests, options.max_queued_tokens, options.max_queue_wait}),
       outputs_(options.num_output_shards),
       runner_(std::move(runner)),
-      blocks_(BlockOptions(options, info_)),
+      blocks_(BlockOptions(options, info_, runner_->group_windows())),
       scheduler_(options.scheduler, {.max_model_len = info_.max_model_len, .eos_token_ids = info_.config.eos_token_ids},
                  &blocks_),
-      builder_(info_.block_size, info_.max_model_len) {
+      builder_(info_.block_size, info_.max_model_len, blocks_.pages()) {
   Publish();
 }
 

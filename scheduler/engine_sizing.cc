@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "block_manager/group_pages.h"
 #include "kernels/base/status_macros.h"
 
 namespace quire {
@@ -51,6 +52,17 @@ int64_t LowestLimit(const std::string& mount, const std::string& path, const cha
   }
 }
 
+// Tokens of the longest sequence whose blocks in all layer groups fit the pool.
+int32_t LongestSequence(const std::vector<int32_t>& group_windows, const EngineSizes& sizes) {
+  int32_t fits = 0, too_long = std::numeric_limits<int32_t>::max();
+  while (too_long - fits > 1) {
+    const int32_t middle = fits + (too_long - fits) / 2;
+    const bool ok = GroupPages::PagesForSequence(group_windows, sizes.block_size, middle) <= sizes.num_kv_blocks;
+    (ok ? fits : too_long) = middle;
+  }
+  return fits;
+}
+
 }  // namespace
 
 absl::Status ValidateEngineOptions(const EngineOptions& options) {
@@ -83,12 +95,13 @@ absl::Status ValidateEngineOptions(const EngineOptions& options) {
 }
 
 absl::StatusOr<EngineSizes> SizeEngine(const EngineOptions& options, const ModelConfig& config,
-                                       int64_t kv_bytes_per_token, int64_t memory_bytes) {
+                                       int64_t block_bytes_per_token, int64_t memory_bytes,
+                                       const std::vector<int32_t>& group_windows) {
   EngineSizes sizes;
   sizes.block_size = options.block_size != 0 ? options.block_size : kDefaultBlockSize;
-  const int64_t block_bytes = std::max<int64_t>(1, kv_bytes_per_token) * sizes.block_size;
-  // Slots are int32, the null block's included.
-  const int64_t max_blocks = std::numeric_limits<int32_t>::max() / sizes.block_size - 1;
+  const int64_t block_bytes = std::max<int64_t>(1, block_bytes_per_token) * sizes.block_size;
+  // Slots are int32, the null block's included, in all groups.
+  const int64_t max_blocks = std::numeric_limits<int32_t>::max() / sizes.block_size / std::ssize(group_windows) - 1;
 
   int64_t blocks = options.num_kv_blocks;
   if (blocks == 0) {
@@ -120,7 +133,7 @@ absl::StatusOr<EngineSizes> SizeEngine(const EngineOptions& options, const Model
   }
   sizes.num_kv_blocks = static_cast<int32_t>(blocks);
 
-  const int32_t pool_tokens = sizes.num_kv_blocks * sizes.block_size;
+  const int32_t pool_tokens = LongestSequence(group_windows, sizes);
   const int32_t limit = std::min(config.max_position_embeddings, pool_tokens);
   if (options.max_model_len > config.max_position_embeddings) {
     return absl::FailedPreconditionError(absl::StrCat("--max-model-len ", options.max_model_len,

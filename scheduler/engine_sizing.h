@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -19,11 +20,13 @@ struct EngineSizes {
 // kFailedPrecondition naming the option, its value and its range.
 absl::Status ValidateEngineOptions(const EngineOptions& options);
 
-// `kv_bytes_per_token`: of all layers. `memory_bytes`: what the process may use; bounds the pool, and the default pool
-// is a quarter of it and at most 4 GiB. REQUIRES: valid options. kFailedPrecondition for a pool without a single block,
-// for one above `memory_bytes` or 2^31 - 1 slots, or for a max_model_len above the model's or the pool's.
+// `block_bytes_per_token`: what a token takes up in a block, that is on the layers of one group. `memory_bytes`: what
+// the process may use; bounds the pool, and the default pool is a quarter of it and at most 4 GiB. REQUIRES: valid
+// options. kFailedPrecondition for a pool without a single block, for one above `memory_bytes` or 2^31 - 1 slots, or
+// for a max_model_len above the model's or the pool's.
 absl::StatusOr<EngineSizes> SizeEngine(const EngineOptions& options, const ModelConfig& config,
-                                       int64_t kv_bytes_per_token, int64_t memory_bytes);
+                                       int64_t block_bytes_per_token, int64_t memory_bytes,
+                                       const std::vector<int32_t>& group_windows = {0});
 
 // Bytes of memory this process may use: the machine's, or a limit of its control group (versions 1 and 2) if lower.
 int64_t UsableMemoryBytes();

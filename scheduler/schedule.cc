@@ -134,6 +134,10 @@ void Scheduler::PlanLeftover() {
 void Scheduler::FillPlan(absl::Time now, SchedulePlan* plan) {
   for (Sequence* sequence : running_) {
     if (sequence->planned_tokens == 0) continue;
+    if (sequence->planned_tokens > 1) {  // with layer groups such a step may have to end earlier
+      const int32_t planned_end = sequence->num_computed + sequence->planned_tokens;
+      sequence->planned_tokens = blocks_->ReserveStep(sequence->table, planned_end) - sequence->num_computed;
+    }
     ScheduledSequence entry;
     entry.sequence = sequence;
     entry.start = sequence->num_computed;

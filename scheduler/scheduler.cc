@@ -66,11 +66,11 @@ absl::Status Scheduler::CheckRequest(const EngineRequest& request) const {
   }
   // The last token is never stored.
   const int64_t stored = std::min<int64_t>(prompt_len + params.max_tokens, limits_.max_model_len) - 1;
-  if (blocks_->BlocksFor(static_cast<int32_t>(stored)) > blocks_->num_usable()) {
+  const int64_t needed = blocks_->BlocksForSequence(static_cast<int32_t>(stored));
+  if (needed > blocks_->num_usable()) {
     return absl::InvalidArgumentError(
         absl::StrFormat("a prompt of %d tokens with max_tokens %d needs %d KV blocks of %d tokens, the pool has %d",
-                        prompt_len, params.max_tokens, blocks_->BlocksFor(static_cast<int32_t>(stored)),
-                        blocks_->block_size(), blocks_->num_usable()));
+                        prompt_len, params.max_tokens, needed, blocks_->block_size(), blocks_->num_usable()));
   }
   return absl::OkStatus();
 }
