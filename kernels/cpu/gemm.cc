@@ -18,7 +18,6 @@ constexpr int64_t kPiecesPerThread = 8;
 constexpr int64_t kStreamedPieceBytes = 16 << 10;
 // What the calling thread fetches of its share of the next layer while it waits for the others.
 constexpr int64_t kNextBytes = 8 << 10;
-constexpr int64_t kOutputTilesAhead = 4;
 // What an idle thread fetches of the next layer: a part of the second-level cache that its share may fill.
 constexpr int64_t kIdleFetchBytes = 128 << 10;
 // Below this many inputs the calling thread quantises alone: waking the others costs more.
@@ -94,24 +93,8 @@ void ForParts(const CpuPackedWeight& weight, int64_t begin, int64_t end, F body)
   }
 }
 
-// Asks for a line that is going to be written and that another core has read.
-void FetchForWriting(const void* line) { asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(line))); }
-
-// Asks for the outputs that tiles [begin, end) write before stores have to wait for them.
-void FetchOutputs(const Layer& layer, int64_t begin, int64_t end) {
-  ForParts(layer.weight, begin, end, [&](const CpuPackedWeight::Part& part, int64_t first, int64_t last) {
-    for (int64_t r = 0; r < layer.out.rows; ++r) {
-      const float* out = layer.out.row(r) + part.first_row;
-      for (int64_t tile = first; tile < last; ++tile) FetchForWriting(out + tile * kTileOutputs);
-    }
-  });
-}
-
 // One piece of a thread's share of the tiles, and at its end what there is to fetch of the share of the next layer.
 void RunPiece(const Layer& layer, const ThreadPool::Piece& piece, const std::byte* next_share, ThreadPool& pool) {
-  if (layer.panels.count() == 1) {
-    FetchOutputs(layer, piece.begin, std::min(piece.end + kOutputTilesAhead, piece.share_end));
-  }
   ForParts(layer.weight, piece.begin, piece.end,
            [&](const CpuPackedWeight::Part& part, int64_t first, int64_t last) { RunTiles(layer, part, first, last); });
   if (piece.end < piece.share_end || next_share == nullptr) return;
@@ -123,9 +106,6 @@ void RunPiece(const Layer& layer, const ThreadPool::Piece& piece, const std::byt
 void Quantize(const Layer& layer, ThreadPool& pool, std::byte* panel_data) {
   const int64_t blocks = layer.weight.cols() / kBlock;
   const int64_t count = layer.panels.count();
-  if (layer.x.rows == 1) {
-    for (int64_t i = 0; i < layer.panel_bytes; i += 64) FetchForWriting(panel_data + i);
-  }
   pool.ParallelFor(count, layer.x.rows * layer.x.cols < kMinSharedInputs ? count : 1, [&](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) {
       layer.kernels.quantize(layer.x.row(layer.panels.begin(p)), layer.x.stride, layer.panels.size(p), blocks,

@@ -134,7 +134,7 @@ void RunShape(ThreadPool& pool, std::vector<Path>& paths, WeightFormat format, c
       std::printf("%-5s %-8s %-7s M %3lld  %9.1f us  ", Info(format).name.data(), shape.name, path.kernels->name,
                   static_cast<long long>(rows), seconds * 1e6);
       if (rows < 32) {
-        const double gbps = bytes / 1e9 / seconds, read_gbps = Median(read);
+        const double gbps = bytes / 1e9 / seconds, read_gbps = bytes / 1e9 / Median(read);
         std::printf("%5.1f of %5.1f GB/s = %3.0f %%  ", gbps, read_gbps, 100 * gbps / read_gbps);
       }
       const double gops = 2.0 * static_cast<double>(rows * shape.inputs * shape.outputs) / 1e9 / seconds;
@@ -208,7 +208,9 @@ int Main(int argc, char** argv) {
   std::vector<Path> paths;
   if (GetCpuFeatures().avx2) paths.push_back({&GemmKernelsAvx2(), {&PeakOpsAvx2}});
   if (GetCpuFeatures().avx512_vnni) paths.push_back({&GemmKernelsAvx512(), {&PeakOpsAvx512}});
-  RunModel(pool, paths, only_rows < 0 ? -only_rows : only_rows == 0 ? 1 : only_rows);
+  // From 32 rows on memory no longer matters.
+  const int64_t model_rows = only_rows == 0 ? 1 : std::abs(only_rows);
+  if (model_rows < 32) RunModel(pool, paths, model_rows);
   if (only_rows < 0) return 0;
   for (WeightFormat format : {WeightFormat::kQ4_1, WeightFormat::kQ8_0}) {
     for (const Shape& shape : kShapes) RunShape(pool, paths, format, shape, only_rows);
