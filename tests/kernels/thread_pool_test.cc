@@ -53,7 +53,9 @@ TEST(ThreadPoolTest, SharesCoverEachIndexOnce) {
           ASSERT_LE(piece.end - piece.begin, 2 * grain);
           ASSERT_LE(piece.end, piece.share_end);
           for (int64_t i = piece.begin; i < piece.end; ++i) ++hits[i];
-          if (piece.end == piece.share_end) pool.FetchWhileIdle(piece.thread, nullptr, 4096);  // nothing is there
+          if (piece.end == piece.share_end) {
+            pool.FetchWhileIdle(piece.thread, reinterpret_cast<const std::byte*>(64), 4096);  // nothing is there
+          }
         });
         EXPECT_EQ(hits, std::vector<int>(n, 1)) << "n " << n << " grain " << grain;
       }
