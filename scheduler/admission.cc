@@ -6,7 +6,8 @@
 namespace quire {
 namespace {
 
-constexpr int64_t kProbeSteps = 32;  // so long the cache's answer for a waiting sequence is believed
+constexpr int64_t kProbeSteps = 32;           // so long the cache's answer for a waiting sequence is believed
+constexpr int32_t kWindowsLookedThrough = 4;  // for one window of sequences that do not follow others
 
 }  // namespace
 
@@ -15,9 +16,10 @@ constexpr int64_t kProbeSteps = 32;  // so long the cache's answer for a waiting
 void Scheduler::Admit(bool offline) {
   if (offline && waiting_.has_online()) return;
   while (budget_.tokens() > 0) {
-    Lane* lane = waiting_.FirstLane(offline);
+    Lane* lane = waiting_.FirstLane(offline, round_);
     if (lane == nullptr) return;
     Sequence* sequence = AdmitFrom(lane, offline);
+    if (lane->passed_round == round_) continue;
     if (sequence == nullptr) return;
     const bool others_want = waiting_.FirstLane(offline) != nullptr;
     sequence->planned_tokens = budget_.TakeChunk(sequence->num_computed, sequence->num_uncomputed(), others_want);
@@ -27,9 +29,9 @@ void Scheduler::Admit(bool offline) {
 
 // Starts one of the sequences at the head of a lane, or none: null.
 Sequence* Scheduler::AdmitFrom(Lane* lane, bool offline) {
-  FillWindow(lane, offline);
-  Sequence* const head = *lane->waiting[offline].begin();
-  if (!HasSlotFor(head)) return nullptr;
+  Sequence* const head = FillWindow(lane, offline);
+  if (head == nullptr) lane->passed_round = round_;
+  if (head == nullptr || !HasSlotFor(head)) return nullptr;
   for (Sequence* sequence : window_) {
     if (num_running_ > 0) {
       if (SurelyLacksBlocks(*sequence) && !(sequence == head && AnyInterruptible(*head))) continue;
@@ -40,7 +42,7 @@ Sequence* Scheduler::AdmitFrom(Lane* lane, bool offline) {
     if (!TryAdmit(sequence, sequence == head)) continue;
     for (Sequence* passed : lane->waiting[offline]) {
       if (BeforeInLane()(sequence, passed)) break;
-      ++passed->num_overtaken;
+      passed->num_overtaken += !IsFollowing(*passed);  // that one advances meanwhile
     }
     policy_->NoteStart(*sequence);
     return sequence;
@@ -48,23 +50,34 @@ Sequence* Scheduler::AdmitFrom(Lane* lane, bool offline) {
   return nullptr;
 }
 
-// The sequences of a lane that may start next, in the order of trying.
-void Scheduler::FillWindow(Lane* lane, bool offline) {
+// The sequences of a lane that may start next, in the order of trying, without those that follow others. Returns the
+// first of them in rank, or null.
+Sequence* Scheduler::FillWindow(Lane* lane, bool offline) {
   const SchedulingPolicy::Window limits = policy_->window();
   window_.clear();
+  places_kept_ = 0;
+  int32_t looked_at = 0;
   for (Sequence* sequence : lane->waiting[offline]) {
+    if (looked_at++ == limits.size * kWindowsLookedThrough) break;
     if (!window_.empty() && !policy_->MayOvertake(*sequence->group, *window_[0]->group)) break;
-    window_.push_back(sequence);
     Probe(sequence);
+    if (Follows(sequence)) {
+      places_kept_ += window_.empty();
+      continue;
+    }
+    window_.push_back(sequence);
     if (static_cast<int32_t>(window_.size()) == limits.size || sequence->num_overtaken >= limits.max_overtakes) break;
   }
-  if (!limits.by_hits || window_.size() < 2) return;
+  if (window_.empty()) return nullptr;
+  Sequence* const head = window_[0];
+  if (!limits.by_hits) return head;
   // By insertion: short, stable, and nothing is allocated.
   for (size_t i = 1; i < window_.size(); ++i) {
     for (size_t j = i; j > 0 && window_[j]->probed_hit > window_[j - 1]->probed_hit; --j) {
       std::swap(window_[j], window_[j - 1]);
     }
   }
+  return head;
 }
 
 // Looks up how much of a waiting sequence the prefix cache holds, and thereby marks it as used.
@@ -81,7 +94,7 @@ void Scheduler::Probe(Sequence* sequence) {
 
 // A place in the batch, if need be at the cost of running work that may be interrupted.
 bool Scheduler::HasSlotFor(Sequence* sequence) {
-  if (num_running_ < options_.max_num_seqs) return true;
+  if (num_running_ + places_kept_ < options_.max_num_seqs) return true;
   if (!AnyInterruptible(*sequence)) return false;
   Sequence* victim = PickVictim(sequence, Eligible::kInterruptible, 0);
   if (victim == nullptr) return false;

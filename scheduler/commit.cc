@@ -20,6 +20,13 @@ int32_t CopyLogprobs(const SampledToken& token, const StepResult& result, StepOu
   return begin;
 }
 
+// None of its logits are bad.
+bool IsSound(const ScheduledSequence& entry, const StepResult& result) {
+  const auto scores = result.scores.begin() + entry.scores_begin;
+  return (entry.sample < 0 || !result.samples[entry.sample].bad_logits) &&
+         std::none_of(scores, scores + entry.scores_count, [](const SampledToken& s) { return s.bad_logits; });
+}
+
 absl::Status BadLogits(int32_t position) {
   return absl::FailedPreconditionError(absl::StrFormat(
       "logits of request hold NaN or infinity at position %d; the model or its weights cannot serve it", position));
@@ -45,6 +52,9 @@ void Scheduler::CommitSequence(const ScheduledSequence& entry, const StepResult&
   Sequence* sequence = entry.sequence;
   if (sequence->state == SequenceState::kFinished) {  // ended while the step was in flight
     if (!sequence->group->failed) {
+      // Others wait for what the step computed.
+      const bool followed = sequence->followed_round == round_;
+      if (followed && IsSound(entry, result)) sequence->num_computed = entry.start + entry.num_tokens;
       blocks_->Publish(sequence->table, sequence->tokens, sequence->num_computed, sequence->keys);
     }
     ReleaseBlocks(sequence);
@@ -58,6 +68,7 @@ void Scheduler::CommitSequence(const ScheduledSequence& entry, const StepResult&
     return;
   }
   blocks_->Publish(sequence->table, sequence->tokens, sequence->num_computed, sequence->keys);
+  if (sequence->followed_round == round_) SealForFollowers(sequence);
   if (token == nullptr) return;
   ForkSiblings(sequence);
   CommitToken(sequence, *token, result, now, outputs);

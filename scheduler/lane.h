@@ -32,6 +32,7 @@ struct Lane {
   int64_t served = 0;        // tokens computed; a lane that comes back is lifted, so that an idle one saves nothing up
   int64_t committed = 0;     // sum of Sequence::committed
   int32_t num_requests = 0;  // live
+  int64_t passed_round = 0;  // the latest in which all that was looked at here followed others
   double mean_output = 64;   // tokens
   std::set<Sequence*, BeforeInLane> waiting[2];  // online, offline; without held ones
 };

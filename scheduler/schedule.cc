@@ -22,6 +22,8 @@ void Scheduler::Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* output
   plan->samples.clear();
   plan->scores.clear();
 
+  prefills_.clear();
+  ++round_;
   DropExpired(now, outputs);
   blocks_->AdvanceTime(now);
   DropHopeless(now, outputs);
@@ -30,7 +32,6 @@ void Scheduler::Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* output
   const double seconds = std::min(absl::ToDoubleSeconds(options_.itl_target), policy_->BeginStep(now, running_));
   budget_.Reset(options_.max_num_batched_tokens, seconds);
   preempted_ = false;
-  prefills_.clear();
   for (Sequence* sequence : running_) sequence->planned_tokens = 0;
   PlanClass(false);
   if (num_offline_ > 0) PlanClass(true);

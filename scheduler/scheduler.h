@@ -153,13 +153,27 @@ class Scheduler {
   // --- admission.cc: from waiting to running
   void Admit(bool offline);
   Sequence* AdmitFrom(Lane* lane, bool offline);
-  void FillWindow(Lane* lane, bool offline);
+  Sequence* FillWindow(Lane* lane, bool offline);
   void Probe(Sequence* sequence);
   bool HasSlotFor(Sequence* sequence);
   bool SurelyLacksBlocks(const Sequence& sequence) const;
   int32_t CacheableTokens(const Sequence& sequence) const;
   bool TryAdmit(Sequence* sequence, bool may_interrupt);
   void Start(Sequence* sequence);
+
+  // --- in_flight_sharing.cc: waiting for what another computes
+  // What a running sequence will have computed of a waiting one's tokens after this plan, and after its last useful
+  // one.
+  struct Offer {
+    Sequence* producer = nullptr;
+    int32_t reach = 0, end = 0;  // leading tokens
+  };
+  bool Follows(Sequence* sequence);
+  bool IsFollowing(const Sequence& sequence) const { return sequence.following_round == round_; }
+  Offer BestOffer(const Sequence& sequence) const;
+  bool IsWorthWaiting(const Sequence& sequence, const Offer& offer) const;
+  int32_t OwnChunk(const Sequence& sequence) const;
+  void SealForFollowers(Sequence* producer);
 
   // --- preemption.cc: from running to waiting
   bool MakeRoom(Sequence* sequence);
@@ -200,6 +214,7 @@ class Scheduler {
   std::vector<Sequence*> order_;
   std::vector<Sequence*> prefills_;
   std::vector<Sequence*> window_;
+  int32_t places_kept_ = 0;  // for those that follow and rank before the head of window_
   std::vector<SequenceGroup*> hopeless_;
   BlockTable probe_table_;
   std::vector<BlockCopy>* copies_ = nullptr;  // of the plan
@@ -210,6 +225,7 @@ class Scheduler {
 
   bool in_flight_ = false;
   int64_t step_ = 0;
+  int64_t round_ = 1;  // one more than calls of Schedule, also those that gave an empty plan
   uint64_t num_arrivals_ = 0;
   absl::Time next_deadline_ = absl::InfiniteFuture();
   SchedulerStats stats_;

@@ -41,6 +41,12 @@ struct Sequence {
   // How much of it the prefix cache held when that was last looked up, while waiting.
   int32_t probed_hit = 0;   // tokens
   int64_t probed_step = 0;  // 0: never
+  // In-flight sharing. While waiting: the latest round in which another computed this sequence's tokens.
+  int64_t following_round = 0;
+  // While running: the latest round in which others follow it, and the least and the most tokens that one of them
+  // wants.
+  int64_t followed_round = 0;
+  int32_t least_awaited = 0, most_awaited = 0;
 };
 
 }  // namespace quire

@@ -28,10 +28,10 @@ void WaitingQueue::Erase(Sequence* sequence) {
   num_online_ -= !group.request.offline;
 }
 
-Lane* WaitingQueue::FirstLane(bool offline) const {
+Lane* WaitingQueue::FirstLane(bool offline, int64_t without_passed) const {
   Lane* best = nullptr;
   for (Lane* lane : lanes_) {
-    if (lane->waiting[offline].empty()) continue;
+    if (lane->waiting[offline].empty() || lane->passed_round == without_passed) continue;
     if (best == nullptr || lane->charge() < best->charge() ||
         (lane->charge() == best->charge() &&
          BeforeInLane()(*lane->waiting[offline].begin(), *best->waiting[offline].begin()))) {

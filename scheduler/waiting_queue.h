@@ -18,8 +18,9 @@ class WaitingQueue {
   bool has_online() const { return num_online_ > 0; }
   int32_t size() const { return size_; }
 
-  // The lane of that class with the smallest charge (then the first in rank), or null. O(lanes with waiting work).
-  Lane* FirstLane(bool offline) const;
+  // The lane of that class with the smallest charge (then the first in rank), or null; those passed over in round
+  // `without_passed` are left out. O(lanes with waiting work).
+  Lane* FirstLane(bool offline, int64_t without_passed = -1) const;
   // The first sequence of all, online before offline, or null.
   Sequence* First() const;
 

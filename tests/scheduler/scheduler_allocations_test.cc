@@ -34,5 +34,26 @@ TEST(SchedulerAllocationsTest, StepsOfFixedMembershipAllocateNothing) {
   }
 }
 
+TEST(SchedulerAllocationsTest, StepsInWhichManyFollowOneAllocateNothing) {
+  SchedulerHarness h({.num_blocks = 2000, .block_size = 8, .max_num_batched_tokens = 32, .max_model_len = 1024});
+  SamplingParams params;
+  params.max_tokens = 2;
+  params.logprobs = 0;
+  std::vector<int32_t> prompt(700);
+  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i * i % 47);
+  for (int32_t i = 0; i < 50; ++i) h.Add(prompt, params);
+  for (int i = 0; i < 5; ++i) h.Step();
+  const int64_t before = testing::ThreadAllocations();
+  for (int i = 0; i < 12; ++i) {
+    h.scheduler.Schedule(h.now, &h.plan, &h.outputs);
+    ASSERT_EQ(h.plan.sequences.size(), 1u);
+    h.runner.Run(h.plan, &h.result);
+    h.scheduler.Commit(h.plan, h.result, h.now, &h.outputs);
+  }
+  EXPECT_EQ(testing::ThreadAllocations() - before, 0);
+  h.RunAll(100);
+  for (const auto& [handle, seen] : h.all_seen()) h.ExpectCorrect(handle);
+}
+
 }  // namespace
 }  // namespace quire
