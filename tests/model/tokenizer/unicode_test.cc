@@ -115,7 +115,9 @@ TEST(RegexTest, GivingUpIsAnErrorNotAnAnswer) {
   const auto regex = Regex::Compile("(?:a|aa)+c");
   ASSERT_TRUE(regex.ok());
   std::vector<Regex::Match> matches;
-  EXPECT_EQ((*regex)->FindAll(std::string(80, 'a') + "bc", &matches).code(), absl::StatusCode::kResourceExhausted);
+  std::string text(80, 'a');
+  text += "bc";
+  EXPECT_EQ((*regex)->FindAll(text, &matches).code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST(RegexTest, RefusesWhatTheEnginesReadDifferently) {
