@@ -26,6 +26,7 @@ TEST_P(RowIndependenceTinyTest, SameIdsInEveryVariant) {
   options.large_pool_tokens = 160000;
   options.small_pool_tokens = 1024;
   options.num_isa_requests = QUIRE_NUM_REQUESTS / 4;
+  options.num_scalar_requests = QUIRE_NUM_REQUESTS / 20;
   ExpectRowIndependence(options);
 }
 
