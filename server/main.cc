@@ -70,7 +70,7 @@ bool Drain(const ServerConfig& config, Signals& signals, GrpcServer& server, Fro
   frontend.BeginDrain();
   server.SetDraining();
   const absl::Time deadline = absl::Now() + config.drain_timeout;
-  constexpr absl::Duration kSlice = absl::Milliseconds(50);  // how late a second signal may be noticed
+  static constexpr absl::Duration kSlice = absl::Milliseconds(50);  // how late a second signal may be noticed
   const auto slice = [deadline] { return std::min(deadline, absl::Now() + kSlice); };
   while (!frontend.WaitIdle(slice()) || !server.WaitStreamsSent(slice())) {
     if (signals.WaitFor(2, absl::InfinitePast())) return true;

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 
 // A mutex with waiting for a condition, over the standard library, with the annotations that Clang's thread-safety
@@ -14,6 +15,9 @@ namespace quire {
 
 class ABSL_LOCKABLE Mutex {
  public:
+  // Annotate the lambda with ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex): what it reads is then checked as well.
+  using Condition = absl::FunctionRef<bool()>;
+
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mutex_.lock(); }
   void Unlock() ABSL_UNLOCK_FUNCTION() {
     // Before the unlock: whoever waits may destroy this object as soon as it has the lock.
@@ -23,14 +27,12 @@ class ABSL_LOCKABLE Mutex {
 
   // With the lock held: releases it until `condition()`, called with the lock held, is true. Whatever makes it true
   // must do so under this lock.
-  template <typename Condition>
-  void Await(const Condition& condition) ABSL_EXCLUSIVE_LOCKS_REQUIRED(this) {
+  void Await(Condition condition) ABSL_EXCLUSIVE_LOCKS_REQUIRED(this) {
     AwaitWithDeadline(condition, absl::InfiniteFuture());
   }
 
   // The same, at most until `deadline`. Returns the condition's last value.
-  template <typename Condition>
-  bool AwaitWithDeadline(const Condition& condition, absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(this) {
+  bool AwaitWithDeadline(Condition condition, absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(this) {
     std::unique_lock<std::mutex> lock(mutex_, std::adopt_lock);
     ++num_waiting_;
     bool result = condition();

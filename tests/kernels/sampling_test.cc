@@ -245,7 +245,8 @@ TEST(SamplingTest, SelectionMatchesFullSort) {
 
     std::vector<int> order(vocab);
     for (int i = 0; i < vocab; ++i) order[i] = i;
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return logits[a] > logits[b]; });
+    std::sort(order.begin(), order.end(),
+              [&](int a, int b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; });
     std::vector<double> weights;
     for (int id : order)
       weights.push_back(std::exp((static_cast<double>(logits[id]) - logits[order[0]]) / row.temperature));
