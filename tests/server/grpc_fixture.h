@@ -86,9 +86,9 @@ class ServerFixture {
 
 class GrpcTest : public ::testing::Test {
  protected:
-  GrpcTest()
+  explicit GrpcTest(const FixtureOptions& options = {})
       : tokenizer_({std::string(64 << 10, 'x')}),
-        fixture_(engine_, tokenizer_, ::testing::UnitTest::GetInstance()->current_test_info()->name(), Options()) {
+        fixture_(engine_, tokenizer_, ::testing::UnitTest::GetInstance()->current_test_info()->name(), options) {
     fixture_.server->SetFrontend(fixture_.frontend.get());
   }
 
@@ -105,12 +105,6 @@ class GrpcTest : public ::testing::Test {
     for (v1::GenerateResponse response; reader->Read(&response);) {
     }
     return reader->Finish();
-  }
-
-  static FixtureOptions Options() {
-    FixtureOptions options;
-    options.server.stall_timeout = absl::Milliseconds(300);
-    return options;
   }
 
   FakeEngine engine_{500'000, 4096};
