@@ -170,7 +170,7 @@ void ExpectSameIdsOfModel(const std::string& path, bool random_weights, DeviceKi
   const auto config = LoadModelConfig(path);
   ASSERT_TRUE(config.ok()) << config.status();
   const auto workload = MakeWorkload(
-      {.num_requests = kSanitized ? 6 : 20, .vocab_size = config->vocab_size, .max_prompt = 300, .max_output = 32});
+      {.num_requests = kSanitized ? 12 : 20, .vocab_size = config->vocab_size, .max_prompt = 300, .max_output = 32});
   const auto make_runner = [&](int32_t num_blocks, int32_t block_size) {
     TransformerRunnerOptions options;
     options.model_path = path;
