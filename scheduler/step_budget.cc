@@ -29,8 +29,9 @@ int32_t StepBudget::TakeChunk(int32_t start, int32_t want, bool others_want) {
   const auto share = [others_want](int32_t all) { return others_want ? (all + 1) / 2 : all; };
   int32_t take = std::min(want, share(tokens_));
   if (timed_) {
+    const int32_t least = given_ == 0 ? std::min(take, kGuaranteedTokens) : 0;
     take = std::min(take, share(chunk_tokens_));
-    take = model_.Fit(others_want ? seconds_ / 2 : seconds_, start, take);
+    take = std::max(least, model_.Fit(others_want ? seconds_ / 2 : seconds_, start, take));
     seconds_ -= model_.ChunkSeconds(start, take, false);
     chunk_tokens_ -= take;
   }

@@ -24,9 +24,15 @@ class StepBudget {
   void TakeRow(int32_t position, bool decode);
   // Whether such a token fits in the time. True for the first of a step: something always advances.
   bool HasTimeForRow(int32_t position, bool decode) const;
-  void Return(int32_t tokens) { tokens_ += tokens; }
+  // What someone had taken and does not need: the tokens. Its time stays taken.
+  void Return(int32_t tokens) {
+    tokens_ += tokens;
+    given_ -= tokens;
+  }
 
   // Takes up to `want` tokens of a chunk behind `start` others; if others want some too, at most half of what is left.
+  // The first chunk of a step where nothing else was taken gets some however short the time is: something always
+  // advances.
   int32_t TakeChunk(int32_t start, int32_t want, bool others_want);
   // Prefills get some tokens however short the time is, so that none starves; but not again in the same step.
   void GuaranteeChunk();
@@ -41,8 +47,8 @@ class StepBudget {
   double RowSeconds(int32_t position, bool decode) const { return model_.ChunkSeconds(position, 1, decode); }
 
   const StepTimeModel& model_;
-  int32_t tokens_ = 0, given_ = 0;
-  int32_t chunk_tokens_ = 0;  // that chunks may still have: the model does not reach beyond what it has seen
+  int32_t tokens_ = 0, given_ = 0;  // left, and taken
+  int32_t chunk_tokens_ = 0;        // that chunks may still have: the model does not reach beyond what it has seen
   double seconds_ = 0, standing_seconds_ = 0;
   bool timed_ = false;
 };

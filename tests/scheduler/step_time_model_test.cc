@@ -159,6 +159,33 @@ TEST(ItlTargetTest, ATargetThatCannotBeMetStopsNobody) {
   for (const auto& [handle, seen] : loop.all_seen()) EXPECT_TRUE(seen.complete());
 }
 
+// Once the model knows that no step fits, a request that comes to an empty engine still gets its first tokens.
+TEST(ItlTargetTest, ATargetThatCannotBeMetServesWhoeverComesToAnEmptyEngine) {
+  for (const bool offline : {false, true}) {
+    SimLoop loop({.scheduler = {.itl_target = absl::Milliseconds(1)}});
+    for (int i = 0; i < 20; ++i) {
+      loop.Add({.prompt_len = 100, .max_tokens = 5, .offline = offline});
+      loop.RunAll(200);
+    }
+    for (const auto& [handle, seen] : loop.all_seen()) EXPECT_TRUE(seen.complete()) << seen.last_event.error;
+  }
+}
+
+// What an urgent request stops gives its tokens and time back: the newcomer gets some, and nobody fails for an empty
+// plan.
+TEST(ItlTargetTest, ATargetThatCannotBeMetLetsUrgentWorkInterrupt) {
+  for (const bool offline : {false, true}) {
+    SimLoop loop({.scheduler = {.max_num_seqs = 1, .itl_target = absl::Milliseconds(1)}});
+    for (int i = 0; i < 10; ++i) {
+      loop.Add({.prompt_len = 100, .max_tokens = 30, .priority = 5, .offline = offline});
+      for (int step = 0; step < 12; ++step) loop.Step();
+      loop.Add({.prompt_len = 100, .max_tokens = 5, .priority = -5});
+      loop.RunAll(500);
+    }
+    for (const auto& [handle, seen] : loop.all_seen()) EXPECT_TRUE(seen.complete()) << seen.last_event.error;
+  }
+}
+
 TEST(ItlTargetTest, WithoutATargetAPromptTakesTheWholeBudget) {
   SimLoop loop({.scheduler = {.max_num_batched_tokens = 512}});
   loop.Add({.prompt_len = 2000});
