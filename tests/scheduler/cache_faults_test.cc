@@ -10,20 +10,6 @@
 namespace quire {
 namespace {
 
-std::vector<int32_t> Ids(int32_t n, int32_t seed = 1) {
-  std::vector<int32_t> ids(n);
-  for (int32_t i = 0; i < n; ++i) ids[i] = (i * 7 + seed * 13) % FakeRunner::kVocabSize;
-  return ids;
-}
-
-SamplingParams Tokens(int32_t max_tokens) {
-  SamplingParams params;
-  params.max_tokens = max_tokens;
-  params.ignore_eos = true;
-  params.logprobs = 0;
-  return params;
-}
-
 TEST(CacheFaultsTest, B002_AStepThatNeverCommittedLeavesNothingToFind) {
   for (const bool failed : {false, true}) {
     SchedulerHarness h({.block_size = 4, .integrity = true});

@@ -10,21 +10,6 @@
 namespace quire {
 namespace {
 
-std::vector<int32_t> Ids(int32_t n, int32_t seed = 1) {
-  std::vector<int32_t> ids(n);
-  for (int32_t i = 0; i < n; ++i) ids[i] = (i * 7 + seed * 13) % FakeRunner::kVocabSize;
-  return ids;
-}
-
-SamplingParams Tokens(int32_t max_tokens, int32_t n = 1) {
-  SamplingParams params;
-  params.max_tokens = max_tokens;
-  params.n = n;
-  params.ignore_eos = true;
-  params.logprobs = 0;
-  return params;
-}
-
 std::vector<uint64_t> Planned(const SchedulePlan& plan) {
   std::vector<uint64_t> handles;
   for (const ScheduledSequence& entry : plan.sequences) handles.push_back(entry.sequence->group->request.handle);

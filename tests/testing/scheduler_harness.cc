@@ -6,6 +6,21 @@
 
 namespace quire {
 
+std::vector<int32_t> Ids(int32_t n, int32_t seed) {
+  std::vector<int32_t> ids(n);
+  for (int32_t i = 0; i < n; ++i) ids[i] = (i * 7 + seed * 13) % FakeRunner::kVocabSize;
+  return ids;
+}
+
+SamplingParams Tokens(int32_t max_tokens, int32_t n) {
+  SamplingParams params;
+  params.max_tokens = max_tokens;
+  params.n = n;
+  params.ignore_eos = true;
+  params.logprobs = 0;
+  return params;
+}
+
 SchedulerHarness::SchedulerHarness(const HarnessOptions& harness_options)
     : options(harness_options),
       blocks({.num_blocks = options.num_blocks,

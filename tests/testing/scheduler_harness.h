@@ -12,6 +12,12 @@
 
 namespace quire {
 
+// A prompt of `n` ids; those of different seeds differ from the first on.
+std::vector<int32_t> Ids(int32_t n, int32_t seed = 1);
+
+// `max_tokens` tokens for each of `n` sequences, with the log-probability of each; no eos ends them.
+SamplingParams Tokens(int32_t max_tokens, int32_t n = 1);
+
 struct HarnessOptions {
   int32_t num_blocks = 200;  // the null block included
   int32_t block_size = 8;
