@@ -9,6 +9,11 @@ namespace {
 constexpr int64_t kProbeSteps = 32;           // so long the cache's answer for a waiting sequence is believed
 constexpr int32_t kWindowsLookedThrough = 4;  // for one window of sequences that do not follow others
 
+// Of the pool, what starts leave to those that run: one block in 20 beyond the first 64. With less, a saturated queue
+// of long outputs is preempted again and again (the Orca table in block_manager/README.md); small pools have none to
+// spare.
+constexpr int32_t kBlocksPerKept = 20, kBlocksWithoutKept = 64;
+
 }  // namespace
 
 // Starts waiting work of a class while there are tokens, time and places for it. Offline work starts only when no
@@ -103,11 +108,16 @@ bool Scheduler::HasSlotFor(Sequence* sequence) {
   return true;
 }
 
+int32_t Scheduler::BlocksKept() const {
+  if (num_running_ == 0) return 0;
+  return std::max(0, blocks_->num_usable() - kBlocksWithoutKept) / kBlocksPerKept;
+}
+
 // By what was found in the cache last, which saves looking it up in each step that it waits.
 bool Scheduler::SurelyLacksBlocks(const Sequence& sequence) const {
   const int32_t known = sequence.tokens.empty() ? sequence.group->prompt_len() : sequence.num_tokens();
   const int32_t found = sequence.probed_hit / blocks_->block_size();
-  return blocks_->LeastMissing(known, found) + blocks_->num_usable() / 100 > blocks_->num_unused();
+  return blocks_->LeastMissing(known, found) + BlocksKept() > blocks_->num_unused();
 }
 
 // The row before a position scores it, and the last row is sampled from: rows that something is still to be given for
@@ -125,8 +135,7 @@ bool Scheduler::TryAdmit(Sequence* sequence, bool may_interrupt) {
   const int32_t known = sequence->num_tokens();
   const PrefixMatch match =
       blocks_->MatchPrefix(sequence->keys, sequence->tokens, CacheableTokens(*sequence), sequence->table);
-  const int32_t kept_unused = num_running_ == 0 ? 0 : blocks_->num_usable() / 100;
-  if (blocks_->BlocksMissing(sequence->table, known) + kept_unused > blocks_->num_unused() &&
+  if (blocks_->BlocksMissing(sequence->table, known) + BlocksKept() > blocks_->num_unused() &&
       !(may_interrupt && InterruptForBlocks(sequence))) {
     sequence->table.Clear();
     return false;

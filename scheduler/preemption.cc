@@ -29,8 +29,7 @@ bool Scheduler::MakeRoom(Sequence* sequence) {
 bool Scheduler::InterruptForBlocks(Sequence* sequence) {
   if (!AnyInterruptible(*sequence)) return false;
   const auto lacking = [this, sequence] {
-    const int32_t kept_unused = num_running_ == 0 ? 0 : blocks_->num_usable() / 100;
-    return blocks_->BlocksMissing(sequence->table, sequence->num_tokens()) + kept_unused - blocks_->num_unused();
+    return blocks_->BlocksMissing(sequence->table, sequence->num_tokens()) + BlocksKept() - blocks_->num_unused();
   };
   int64_t releasable = 0;
   for (const Sequence* victim : running_) {

@@ -156,6 +156,8 @@ class Scheduler {
   Sequence* FillWindow(Lane* lane, bool offline);
   void Probe(Sequence* sequence);
   bool HasSlotFor(Sequence* sequence);
+  // Blocks that starts leave unused for those that run already; none if nothing runs, so that what fits starts.
+  int32_t BlocksKept() const;
   bool SurelyLacksBlocks(const Sequence& sequence) const;
   int32_t CacheableTokens(const Sequence& sequence) const;
   bool TryAdmit(Sequence* sequence, bool may_interrupt);

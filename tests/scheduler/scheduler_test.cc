@@ -398,6 +398,28 @@ TEST(SchedulerTest, WhenNothingCanAdvanceTheFirstRequestFails) {
   h.ExpectCorrect(second);
 }
 
+// 264 blocks: 10 are left to what runs. 64 blocks: none.
+TEST(SchedulerTest, AStartLeavesBlocksToThoseThatRunUnlessThePoolIsSmall) {
+  for (const auto& [pool, kept] : {std::pair{264, 10}, {64, 0}}) {
+    SCOPED_TRACE(pool);
+    SchedulerHarness h({.num_blocks = 1 + pool, .prefix_caching = false, .max_model_len = 8 * pool});
+    h.Add(Ids(8 * pool / 2), Tokens(1));
+    h.Add(Ids(8 * (pool / 2 - kept + 1), 2), Tokens(1));
+    ASSERT_TRUE(h.Schedule());
+    EXPECT_EQ(h.plan.sequences.size(), 1u) << "it is one block too long";
+    h.Commit();
+    h.RunAll(10);
+    h.Add(Ids(8 * pool / 2), Tokens(1));
+    h.Add(Ids(8 * (pool / 2 - kept), 2), Tokens(1));
+    ASSERT_TRUE(h.Schedule());
+    EXPECT_EQ(h.plan.sequences.size(), 2u);
+    h.Commit();
+    h.Add(Ids(8 * pool - 1), Tokens(1));
+    h.RunAll(10);
+    for (const auto& [handle, seen] : h.all_seen()) h.ExpectCorrect(handle);
+  }
+}
+
 TEST(SchedulerTest, AHeldRequestHasNoBlocksAndDelaysNobodyUntilItGoesOn) {
   HarnessOptions options;
   options.max_num_seqs = 1;
