@@ -14,7 +14,7 @@ BlockManager::BlockManager(const BlockManagerOptions& options)
       enable_prefix_cache_(options.enable_prefix_cache),
       min_partial_tokens_(options.min_partial_tokens),
       chain_hash_(options.chain_hash),
-      cache_(options.num_blocks, options.block_size),
+      cache_(options.num_blocks, options.block_size, options.token_order),
       eviction_(options.num_blocks, options.eviction),
       events_(options.num_events, options.block_size),
       misses_(options.num_remembered),

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "block_manager/block.h"
+#include "block_manager/block_manager_observer.h"
 #include "block_manager/block_pool.h"
 #include "block_manager/block_table.h"
 #include "block_manager/eviction_order.h"
@@ -19,6 +20,7 @@
 #include "block_manager/miss_memory.h"
 #include "block_manager/prefix_cache.h"
 #include "block_manager/retention.h"
+#include "block_manager/token_permutation.h"
 
 namespace quire {
 
@@ -39,6 +41,8 @@ struct BlockManagerOptions {
   // block is a page.
   std::vector<int32_t> group_windows = {};
   int32_t num_pages = 0;
+  // Among entries behind one parent, and where two share equally much with a text, the order of these images decides.
+  TokenPermutation token_order = {};
   // The chain hash. Only tests give another one, to force collisions; MakeEngineRequest hashes with ChainHash.
   BlockHash (*chain_hash)(const BlockHash& parent, absl::Span<const int32_t> tokens) = &ChainHash;
 };
@@ -189,6 +193,9 @@ class BlockManager : private BlockPool::Cache {
   int32_t DropTenant(int32_t tenant);
   int32_t DropAll();
 
+  // Null: none. It outlives the manager or is taken away before.
+  void SetObserver(BlockManagerObserver* observer) { observer_ = observer; }
+
   const KvEventLog& events() const { return events_; }
 
   bool integrity_enabled() const { return integrity_ != nullptr; }
@@ -249,6 +256,7 @@ class BlockManager : private BlockPool::Cache {
   // The block, and all behind it, can no longer be found. Returns how many blocks those are.
   int32_t Forget(BlockId block);
   void ForgetOne(BlockId block);
+  int32_t ForgetPrefix(const BlockHash& root, absl::Span<const int32_t> tokens);
   PrefixInfo InfoOf(BlockId last) const;
 
   // --- group_blocks.cc: what layer groups add
@@ -280,6 +288,7 @@ class BlockManager : private BlockPool::Cache {
   std::unique_ptr<IntegrityLog> integrity_;  // null: off
   BlockPool pool_;
   const std::unique_ptr<GroupPages> pages_;  // null without layer groups
+  BlockManagerObserver* observer_ = nullptr;
   absl::Time now_ = absl::InfinitePast();
   int32_t epoch_ = 0;  // number of DropAll so far
   int64_t num_evictions_ = 0;

@@ -10,6 +10,7 @@
 namespace quire {
 
 void BlockManager::AdvanceTime(absl::Time now) {
+  if (observer_ != nullptr) observer_->OnAdvanceTime(now);
   now_ = std::max(now_, now);
   eviction_.AdvanceTime(now_);
 }
@@ -31,6 +32,7 @@ void BlockManager::Spare(const BlockHash& root, absl::Span<const BlockHash> bloc
 }
 
 void BlockManager::SetTenantQuota(int32_t tenant, int32_t max_blocks) {
+  if (observer_ != nullptr) observer_->OnSetTenantQuota(tenant, max_blocks);
   eviction_.SetQuota(tenant, max_blocks);
   while (eviction_.Excess(tenant) > 1) {
     const BlockId victim = eviction_.NextOf(tenant);
@@ -71,6 +73,13 @@ std::vector<PrefixInfo> BlockManager::ListPrefixes() const {
 }
 
 int32_t BlockManager::DropPrefix(const BlockHash& root, absl::Span<const int32_t> tokens) {
+  if (observer_ != nullptr) observer_->OnDropPrefix(root, tokens);
+  const int32_t dropped = ForgetPrefix(root, tokens);
+  if (observer_ != nullptr) observer_->OnDropped(dropped);
+  return dropped;
+}
+
+int32_t BlockManager::ForgetPrefix(const BlockHash& root, absl::Span<const int32_t> tokens) {
   PrefixLink link = PrefixCache::Root(root);
   while (static_cast<int32_t>(tokens.size()) > block_size_) {
     const PrefixCache::Match match = cache_.FindLongest(link, tokens.subspan(0, block_size_));
@@ -88,21 +97,25 @@ int32_t BlockManager::DropPrefix(const BlockHash& root, absl::Span<const int32_t
 }
 
 int32_t BlockManager::DropTenant(int32_t tenant) {
+  if (observer_ != nullptr) observer_->OnDropTenant(tenant);
   int32_t dropped = 0;
   for (int32_t i = 1; i < pool_.num_blocks(); ++i) {
     const BlockId block{i};
     if (cache_.Contains(block) && eviction_.info(block).tenant == tenant) dropped += Forget(block);
   }
+  if (observer_ != nullptr) observer_->OnDropped(dropped);
   return dropped;
 }
 
 int32_t BlockManager::DropAll() {
+  if (observer_ != nullptr) observer_->OnDropAll();
   ++epoch_;
   int32_t dropped = 0;
   for (int32_t i = 1; i < pool_.num_blocks(); ++i) {
     if (cache_.Contains(BlockId{i})) dropped += Forget(BlockId{i});
   }
   events_.Cleared();
+  if (observer_ != nullptr) observer_->OnDropped(dropped);
   return dropped;
 }
 

@@ -16,23 +16,27 @@ auto Rank(const PrefixLink& link) {
 
 }  // namespace
 
-bool PrefixCache::IsBefore(const Entry& entry, const PrefixLink& parent, absl::Span<const int32_t> tokens) {
+bool PrefixCache::IsBefore(const Entry& entry, const PrefixLink& parent, absl::Span<const int32_t> tokens) const {
   if (entry.parent != parent) return Rank(entry.parent) < Rank(parent);
   const absl::Span<const int32_t> own = entry.tokens();
-  return std::lexicographical_compare(own.begin(), own.end(), tokens.begin(), tokens.end());
+  const auto [mine, theirs] = std::mismatch(own.begin(), own.end(), tokens.begin(), tokens.end());
+  if (theirs == tokens.end()) return false;
+  return mine == own.end() || token_order_.Less(*mine, *theirs);
 }
 
 bool PrefixCache::Less::operator()(int32_t a, int32_t b) const {
-  return IsBefore(entries[a], entries[b].parent, entries[b].tokens());
+  const Entry& other = cache->entries_[b];
+  return cache->IsBefore(cache->entries_[a], other.parent, other.tokens());
 }
 
-PrefixCache::PrefixCache(int32_t num_blocks, int32_t block_size)
+PrefixCache::PrefixCache(int32_t num_blocks, int32_t block_size, const TokenPermutation& token_order)
     : block_size_(block_size),
+      token_order_(token_order),
       entries_(num_blocks),
       tokens_(new int32_t[int64_t{num_blocks} * block_size]),  // not cleared: pages are touched when first used
       slots_(std::bit_ceil(uint32_t(num_blocks)) * size_t{2}, kNullBlock),
       slot_mask_(static_cast<uint32_t>(slots_.size() - 1)),
-      order_(num_blocks, Less{entries_.data()}) {
+      order_(num_blocks, Less{this}) {
   QUIRE_CHECK(num_blocks >= 2 && block_size >= 1);
   for (int32_t i = 0; i < num_blocks; ++i) entries_[i].first_token = tokens_.get() + int64_t{i} * block_size;
 }

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "block_manager/block.h"
+#include "block_manager/token_permutation.h"
 #include "block_manager/treap.h"
 
 namespace quire {
@@ -33,8 +34,9 @@ struct PrefixLink {
 // Not thread-safe: the engine thread owns it.
 class PrefixCache {
  public:
-  // `num_blocks` as in BlockPool, `block_size` tokens at most in each entry (4 bytes each are kept).
-  PrefixCache(int32_t num_blocks, int32_t block_size);
+  // `num_blocks` as in BlockPool, `block_size` tokens at most in each entry (4 bytes each are kept). `token_order`: the
+  // order of tokens is that of their images.
+  PrefixCache(int32_t num_blocks, int32_t block_size, const TokenPermutation& token_order = {});
 
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
@@ -97,12 +99,12 @@ class PrefixCache {
 
   // Orders entries by parent, then by tokens, a beginning before what it begins.
   struct Less {
-    const Entry* entries;
+    const PrefixCache* cache;
     bool operator()(int32_t a, int32_t b) const;
   };
 
   static int32_t Index(BlockId block) { return static_cast<int32_t>(block); }
-  static bool IsBefore(const Entry& entry, const PrefixLink& parent, absl::Span<const int32_t> tokens);
+  bool IsBefore(const Entry& entry, const PrefixLink& parent, absl::Span<const int32_t> tokens) const;
   uint32_t Home(const BlockHash& key) const { return static_cast<uint32_t>(key.low) & slot_mask_; }
   int32_t SharedTokens(int32_t index, const PrefixLink& parent, absl::Span<const int32_t> tokens) const;
   uint32_t SlotOf(BlockId block) const;
@@ -110,6 +112,7 @@ class PrefixCache {
   absl::Status CheckEntry(BlockId block) const;
 
   int32_t block_size_;
+  const TokenPermutation token_order_;
   std::vector<Entry> entries_;         // by block
   std::unique_ptr<int32_t[]> tokens_;  // [num_blocks, block_size]
   std::vector<BlockId> slots_;         // of full entries; linear probing, at most half full; kNullBlock is empty

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 
 namespace quire {
 
@@ -38,11 +39,14 @@ class Retention {
   // longest ttl.
   RetentionLevel For(int32_t begin, int32_t end) const;
 
- private:
   struct Span {
     int32_t begin = 0, end = 0;
     RetentionLevel level;
   };
+  // What was added, breakpoints too, in order.
+  absl::Span<const Span> spans() const { return {spans_.data(), static_cast<size_t>(num_spans_)}; }
+
+ private:
   std::array<Span, kMaxSpans> spans_;
   int32_t num_spans_ = 0, num_breakpoints_ = 0;
 };

@@ -103,7 +103,7 @@ bool Scheduler::HasSlotFor(Sequence* sequence) {
   if (!AnyInterruptible(*sequence)) return false;
   Sequence* victim = PickVictim(sequence, Eligible::kInterruptible, 0);
   if (victim == nullptr) return false;
-  Preempt(victim);
+  Preempt(victim, PreemptReason::kPlace, sequence);
   CleanUp();
   return true;
 }
@@ -142,6 +142,7 @@ bool Scheduler::TryAdmit(Sequence* sequence, bool may_interrupt) {
   }
   QUIRE_CHECK(blocks_->Reserve(sequence->table, known, copies_).ok());
   sequence->num_computed = match.num_tokens;
+  if (observer_ != nullptr) observer_->OnAdmitted(*sequence, match);
   SetState(sequence, SequenceState::kRunning);
   if (!group.admitted) {
     group.admitted = true;

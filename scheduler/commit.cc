@@ -38,6 +38,7 @@ void Scheduler::Commit(const SchedulePlan& plan, const StepResult& result, absl:
                        double step_seconds) {
   QUIRE_CHECK(in_flight_ && plan.step == step_);
   QUIRE_CHECK(result.samples.size() == plan.samples.size() && result.scores.size() == plan.scores.size());
+  const ObservedCall call(observer_, [&](SchedulerObserver& o) { o.OnCommit(plan, result, now, step_seconds); });
   in_flight_ = false;
   step_time_.Learn(plan.load, step_seconds);
   admission_rate_.NoteStep(step_seconds, !waiting_.empty());

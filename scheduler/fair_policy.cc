@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 #include "kernels/base/check.h"
 
@@ -55,7 +57,11 @@ void FairPolicy::ForgetOneIdle() {
   auto least = lanes_.end();
   for (auto it = lanes_.begin(); it != lanes_.end(); ++it) {
     if (it->second->num_requests > 0) continue;
-    if (least == lanes_.end() || it->second->charge() < least->second->charge()) least = it;
+    // By name among equals: the order of a hash table is another one in each process.
+    const auto rank = [](const auto& entry) {
+      return std::make_pair(entry->second->charge(), std::string_view(entry->first));
+    };
+    if (least == lanes_.end() || rank(it) < rank(least)) least = it;
   }
   lanes_.erase(least);
   --num_idle_;

@@ -45,6 +45,7 @@ bool Scheduler::Follows(Sequence* sequence) {
   }
   sequence->following_round = round_;
   sequence->probed_hit = std::max(sequence->probed_hit, offer.reach);
+  if (observer_ != nullptr) observer_->OnFollows(*sequence, *offer.producer, offer.reach);
 
   Sequence* producer = offer.producer;
   const bool first = producer->followed_round != round_;

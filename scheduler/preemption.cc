@@ -17,8 +17,11 @@ bool Scheduler::MakeRoom(Sequence* sequence) {
     const int32_t lacking = blocks_->BlocksMissing(sequence->table, sequence->num_tokens()) - blocks_->num_unused();
     if (lacking <= 0) break;
     Sequence* victim = PickVictim(sequence, Eligible::kRankedAfter, lacking);
-    Preempt(victim != nullptr ? victim : sequence);
-    if (victim == nullptr) return false;
+    if (victim == nullptr) {
+      Preempt(sequence, PreemptReason::kLastInRank, nullptr);
+      return false;
+    }
+    Preempt(victim, PreemptReason::kBlocks, sequence);
   }
   QUIRE_CHECK(blocks_->Reserve(sequence->table, sequence->num_tokens(), copies_).ok());
   return true;
@@ -39,7 +42,7 @@ bool Scheduler::InterruptForBlocks(Sequence* sequence) {
   while (lacking() > 0) {
     Sequence* victim = PickVictim(sequence, Eligible::kInterruptible, lacking());
     if (victim == nullptr) break;
-    Preempt(victim);
+    Preempt(victim, PreemptReason::kUrgentBlocks, sequence);
   }
   CleanUp();
   return lacking() <= 0;
@@ -104,7 +107,8 @@ Sequence* Scheduler::PickVictim(const Sequence* requester, Eligible eligible, in
 }
 
 // It keeps its rank, and with it its place.
-void Scheduler::Preempt(Sequence* sequence) {
+void Scheduler::Preempt(Sequence* sequence, PreemptReason reason, const Sequence* requester) {
+  if (observer_ != nullptr) observer_->OnPreempted(*sequence, requester, reason);
   budget_.Return(sequence->planned_tokens);
   sequence->planned_tokens = 0;
   ReleaseBlocks(sequence);

@@ -14,6 +14,7 @@ constexpr int32_t kSparedRequests = 8;
 
 void Scheduler::Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* outputs) {
   QUIRE_CHECK(!in_flight_);
+  const ObservedCall call(observer_, [&](SchedulerObserver& o) { o.OnSchedule(now); });
   plan->step = 0;
   plan->num_tokens = 0;
   plan->load = {};
@@ -24,7 +25,7 @@ void Scheduler::Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* output
 
   prefills_.clear();
   ++round_;
-  DropExpired(now, outputs);
+  EndExpired(now, outputs);
   blocks_->AdvanceTime(now);
   DropHopeless(now, outputs);
   SpareWaiting();
@@ -47,6 +48,7 @@ void Scheduler::Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* output
     EndGroup(first->group, FinishReason::kError, status, now, outputs);
     CleanUp();
   }
+  if (observer_ != nullptr) observer_->OnPlan(*plan);
 }
 
 // What those that wait will find in the cache shall not go for others: looked at again whenever something went.

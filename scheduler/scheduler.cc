@@ -80,6 +80,7 @@ absl::Status Scheduler::Add(EngineRequest request) {
   const uint64_t handle = request.handle;
   auto [slot, inserted] = groups_.try_emplace(handle);
   if (!inserted) return absl::AlreadyExistsError(absl::StrFormat("handle %d is in use", handle));
+  const ObservedCall call(observer_, [&](SchedulerObserver& o) { o.OnAdd(request); });
 
   slot->second = std::make_unique<SequenceGroup>();
   SequenceGroup& group = *slot->second;
@@ -104,6 +105,7 @@ absl::Status Scheduler::Add(EngineRequest request) {
 }
 
 void Scheduler::Abort(uint64_t handle, absl::Time now, StepOutputs* outputs) {
+  const ObservedCall call(observer_, [&](SchedulerObserver& o) { o.OnAbort(handle, now); });
   SequenceGroup* group = Find(handle);
   if (group == nullptr) return;
   EndGroup(group, FinishReason::kAborted, absl::OkStatus(), now, outputs);
@@ -111,6 +113,7 @@ void Scheduler::Abort(uint64_t handle, absl::Time now, StepOutputs* outputs) {
 }
 
 void Scheduler::AbortSequence(uint64_t handle, int32_t sequence_index, absl::Time now, StepOutputs* outputs) {
+  const ObservedCall call(observer_, [&](SchedulerObserver& o) { o.OnAbortSequence(handle, sequence_index, now); });
   SequenceGroup* group = Find(handle);
   if (group == nullptr || sequence_index < 0 || sequence_index >= static_cast<int32_t>(group->sequences.size())) return;
   Sequence* sequence = &group->sequences[sequence_index];
@@ -128,10 +131,12 @@ void Scheduler::AbortSequence(uint64_t handle, int32_t sequence_index, absl::Tim
 
 void Scheduler::SetHeld(uint64_t handle, bool held) {
   QUIRE_CHECK(!in_flight_);
+  const ObservedCall call(observer_, [&](SchedulerObserver& o) { o.OnSetHeld(handle, held); });
   SequenceGroup* group = Find(handle);
   if (group == nullptr || group->held == held) return;
   for (Sequence& sequence : group->sequences) {
-    if (sequence.state == SequenceState::kRunning) Preempt(&sequence);  // only if it is to be held
+    // Only if it is to be held.
+    if (sequence.state == SequenceState::kRunning) Preempt(&sequence, PreemptReason::kHeld, nullptr);
     if (sequence.state == SequenceState::kWaiting && held) waiting_.Erase(&sequence);
   }
   CountRequest(*group, -1);
@@ -203,6 +208,7 @@ void Scheduler::EmitEvent(Sequence* sequence, SequenceOutput event, StepOutputs*
   SequenceGroup* group = sequence->group;
   const bool finished = event.finish_reason != FinishReason::kNone;
   if (finished) {
+    if (observer_ != nullptr) observer_->OnEnded(*sequence, event.finish_reason, event.error);
     SetState(sequence, SequenceState::kFinished);
     if (!InFlight(*sequence)) ReleaseBlocks(sequence);
     if (event.finish_reason == FinishReason::kStop || event.finish_reason == FinishReason::kLength)
@@ -241,6 +247,12 @@ void Scheduler::EndGroup(SequenceGroup* group, FinishReason reason, const absl::
 }
 
 void Scheduler::DropExpired(absl::Time now, StepOutputs* outputs) {
+  if (now < next_deadline_) return;
+  const ObservedCall call(observer_, [&](SchedulerObserver& o) { o.OnDropExpired(now); });
+  EndExpired(now, outputs);
+}
+
+void Scheduler::EndExpired(absl::Time now, StepOutputs* outputs) {
   if (now < next_deadline_) return;
   std::vector<SequenceGroup*> expired;
   next_deadline_ = absl::InfiniteFuture();
@@ -292,6 +304,7 @@ void Scheduler::DropHopeless(absl::Time now, StepOutputs* outputs) {
 
 void Scheduler::FailStep(const SchedulePlan& plan, const absl::Status& status, absl::Time now, StepOutputs* outputs) {
   QUIRE_CHECK(in_flight_ && plan.step == step_ && !status.ok());
+  const ObservedCall call(observer_, [&](SchedulerObserver& o) { o.OnFailStep(plan, status, now); });
   in_flight_ = false;
   for (const ScheduledSequence& entry : plan.sequences) {
     if (Find(entry.sequence->group->request.handle) == entry.sequence->group) {

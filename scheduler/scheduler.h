@@ -15,6 +15,7 @@
 #include "scheduler/admission_rate.h"
 #include "scheduler/request.h"
 #include "scheduler/schedule_plan.h"
+#include "scheduler/scheduler_observer.h"
 #include "scheduler/scheduler_options.h"
 #include "scheduler/scheduling_policy.h"
 #include "scheduler/sequence_group.h"
@@ -104,6 +105,9 @@ class Scheduler {
   // The plan in flight failed as a whole: the requests in it end with kError and `status`, and no other.
   void FailStep(const SchedulePlan& plan, const absl::Status& status, absl::Time now, StepOutputs* outputs);
 
+  // Null: none. It outlives the scheduler or is taken away before.
+  void SetObserver(SchedulerObserver* observer) { observer_ = observer; }
+
   // Some request lives that is not held.
   bool HasWork() const { return static_cast<int32_t>(groups_.size()) > stats_.requests_held; }
   // No live request has an earlier one.
@@ -138,6 +142,7 @@ class Scheduler {
 
   // Moves what its lane is charged for in advance to `tokens`.
   void SetCommitted(Sequence* sequence, int32_t tokens);
+  void EndExpired(absl::Time now, StepOutputs* outputs);
   void DropHopeless(absl::Time now, StepOutputs* outputs);
 
   // --- schedule.cc: making a plan
@@ -187,7 +192,7 @@ class Scheduler {
   double LostWork(const Sequence& sequence, int32_t needed_blocks) const;
   bool InterruptForBlocks(Sequence* sequence);
   bool AnyInterruptible(const Sequence& urgent) const;
-  void Preempt(Sequence* sequence);
+  void Preempt(Sequence* sequence, PreemptReason reason, const Sequence* requester);
 
   // --- commit.cc: what a step gave
   void CommitSequence(const ScheduledSequence& entry, const StepResult& result, absl::Time now, StepOutputs* outputs);
@@ -199,6 +204,7 @@ class Scheduler {
   const SchedulerOptions options_;
   const SequenceLimits limits_;
   BlockManager* const blocks_;
+  SchedulerObserver* observer_ = nullptr;
 
   absl::flat_hash_map<uint64_t, std::unique_ptr<SequenceGroup>> groups_;  // unfinished, by handle
   std::vector<std::unique_ptr<SequenceGroup>> finished_groups_;           // until no plan in flight holds them
