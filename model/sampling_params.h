@@ -7,6 +7,9 @@
 
 namespace quire {
 
+// When a beam search with enough hypotheses ends; scheduler/beam_search.h has the rules.
+enum class EarlyStopping : uint8_t { kNo, kYes, kNever };
+
 // What a client may say about how its tokens are chosen and when they end. A value type; validated by
 // server/frontend/validator before it gets here (ranges below).
 struct SamplingParams {
@@ -26,6 +29,11 @@ struct SamplingParams {
   std::optional<int32_t> logprobs;  // best ids per output token, 0: the chosen one only, -1: the whole vocabulary
   std::optional<int32_t>
       prompt_logprobs;  // the same per prompt token; switches prefix-cache reads off for this request
+  // Beam search: the n best hypotheses of `beam_width` beams, nothing is drawn. 0: none, else [2, 64], at least n, with
+  // temperature 0, without stop strings, and logprobs other than -1.
+  int32_t beam_width = 0;
+  float length_penalty = 1;  // finite
+  EarlyStopping early_stopping = EarlyStopping::kNo;
 };
 
 }  // namespace quire

@@ -71,6 +71,10 @@ void Scheduler::CommitSequence(const ScheduledSequence& entry, const StepResult&
   blocks_->Publish(sequence->table, sequence->tokens, sequence->num_computed, sequence->keys);
   if (sequence->followed_round == round_) SealForFollowers(sequence);
   if (token == nullptr) return;
+  if (sequence->group->beams != nullptr) {
+    CommitBeam(sequence, *token, result, now, outputs);
+    return;
+  }
   ForkSiblings(sequence);
   CommitToken(sequence, *token, result, now, outputs);
 }
@@ -117,6 +121,11 @@ void Scheduler::ForkSiblings(Sequence* leader) {
   }
 }
 
+void Scheduler::SetStop(const SequenceGroup& group, int32_t token_id, SequenceOutput* event) const {
+  event->stop_token_id = token_id;
+  event->stopped_by_eos = !group.request.params.ignore_eos && Contains(limits_.eos_token_ids, token_id);
+}
+
 void Scheduler::CommitToken(Sequence* sequence, const SampledToken& token, const StepResult& result, absl::Time now,
                             StepOutputs* outputs) {
   SequenceGroup& group = *sequence->group;
@@ -136,8 +145,7 @@ void Scheduler::CommitToken(Sequence* sequence, const SampledToken& token, const
   const int32_t num_output = sequence->num_tokens() - group.prompt_len();
   if (num_output > params.min_tokens && Contains(group.ending_ids, token.token_id)) {
     event.finish_reason = FinishReason::kStop;
-    event.stop_token_id = token.token_id;
-    event.stopped_by_eos = !params.ignore_eos && Contains(limits_.eos_token_ids, token.token_id);
+    SetStop(group, token.token_id, &event);
   } else if (sequence->num_tokens() >= group.max_len) {
     event.finish_reason = FinishReason::kLength;
   }

@@ -15,7 +15,7 @@ const char* BrokenRule(const Sequence& s, bool may_hold, const BlockManager& blo
     case SequenceState::kFinished:
       return s.table.empty() || may_hold ? nullptr : "is finished and holds blocks";
     case SequenceState::kRunning:
-      if (s.num_computed >= s.num_tokens()) return "has nothing to compute";
+      if (s.num_computed >= s.num_tokens() && s.group->beams == nullptr) return "has nothing to compute";
       if (s.table.size() < blocks.BlocksFor(s.num_computed)) return "has more computed than its blocks hold";
       return s.num_tokens() <= s.group->max_len ? nullptr : "is longer than allowed";
   }

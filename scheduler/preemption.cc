@@ -56,7 +56,10 @@ bool Scheduler::AnyInterruptible(const Sequence& urgent) const {
 }
 
 bool Scheduler::IsEligible(const Sequence& victim, const Sequence& requester, Eligible eligible) const {
-  if (victim.state != SequenceState::kRunning || !Before()(&requester, &victim)) return false;
+  if (victim.state != SequenceState::kRunning) return false;
+  // It can do nothing before the requester has advanced.
+  if (victim.group == requester.group && IsIdleBeam(victim)) return true;
+  if (!Before()(&requester, &victim)) return false;
   if (eligible == Eligible::kRankedAfter) return true;
   const SequenceGroup &urgent = *requester.group, &group = *victim.group;
   if (urgent.request.offline != group.request.offline) return group.request.offline;
@@ -112,9 +115,10 @@ void Scheduler::Preempt(Sequence* sequence, PreemptReason reason, const Sequence
   budget_.Return(sequence->planned_tokens);
   sequence->planned_tokens = 0;
   ReleaseBlocks(sequence);
+  const bool idle = IsIdleBeam(*sequence);
   sequence->num_computed = 0;
   sequence->probed_step = 0;
-  SetState(sequence, SequenceState::kWaiting);
+  SetState(sequence, idle ? SequenceState::kBlocked : SequenceState::kWaiting);
   ++sequence->group->num_preemptions;
   ++stats_.preemptions;
   preempted_ = true;

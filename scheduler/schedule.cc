@@ -23,7 +23,6 @@ void Scheduler::Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* output
   plan->samples.clear();
   plan->scores.clear();
 
-  prefills_.clear();
   ++round_;
   EndExpired(now, outputs);
   blocks_->AdvanceTime(now);
@@ -31,13 +30,9 @@ void Scheduler::Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* output
   SpareWaiting();
   copies_ = &plan->copies;
   const double seconds = std::min(absl::ToDoubleSeconds(options_.itl_target), policy_->BeginStep(now, running_));
-  budget_.Reset(options_.max_num_batched_tokens, seconds);
-  preempted_ = false;
-  for (Sequence* sequence : running_) sequence->planned_tokens = 0;
-  PlanClass(false);
-  if (num_offline_ > 0) PlanClass(true);
-  PlanLeftover();
-  FillPlan(now, plan);
+  do {
+    MakePlan(seconds, now, plan);
+  } while (plan->empty() && PreemptIdleBeam());
 
   if (plan->empty() && HasWork()) {
     Sequence* const first = waiting_.First();
@@ -49,6 +44,17 @@ void Scheduler::Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* output
     CleanUp();
   }
   if (observer_ != nullptr) observer_->OnPlan(*plan);
+}
+
+void Scheduler::MakePlan(double seconds, absl::Time now, SchedulePlan* plan) {
+  prefills_.clear();
+  budget_.Reset(options_.max_num_batched_tokens, seconds);
+  preempted_ = false;
+  for (Sequence* sequence : running_) sequence->planned_tokens = 0;
+  PlanClass(false);
+  if (num_offline_ > 0) PlanClass(true);
+  PlanLeftover();
+  FillPlan(now, plan);
 }
 
 // What those that wait will find in the cache shall not go for others: looked at again whenever something went.
@@ -100,7 +106,7 @@ void Scheduler::PlanRunning(bool offline) {
 }
 
 void Scheduler::PlanRow(Sequence* sequence) {
-  if (sequence->state != SequenceState::kRunning || !MakeRoom(sequence)) return;
+  if (sequence->state != SequenceState::kRunning || IsIdleBeam(*sequence) || !MakeRoom(sequence)) return;
   sequence->planned_tokens = 1;
   budget_.TakeRow(sequence->num_computed, sequence->num_uncomputed() == 1);
 }
@@ -194,7 +200,11 @@ void Scheduler::AddRows(const Sequence& sequence, ScheduledSequence* entry, Sche
   row.sequence_index = static_cast<uint32_t>(sequence.index);
   row.output_position = static_cast<uint32_t>(sequence.num_tokens() - group.prompt_len());
   row.num_logprobs = params.logprobs.value_or(SampleRow::kNoLogprobs);
-  if (static_cast<int64_t>(row.output_position) < params.min_tokens) row.banned_ids = group.ending_ids;
+  if (group.beams != nullptr) {  // which bans ids itself
+    row.num_logprobs = std::max(row.num_logprobs, BeamSearch::NumCandidates(params.beam_width, group.ending_ids));
+  } else if (static_cast<int64_t>(row.output_position) < params.min_tokens) {
+    row.banned_ids = group.ending_ids;
+  }
   plan->samples.push_back(row);
 }
 

@@ -57,6 +57,10 @@ absl::Status Scheduler::CheckRequest(const EngineRequest& request) const {
     return absl::InvalidArgumentError(
         absl::StrFormat("n is %d, allowed are 1 to %d", params.n, kMaxSequencesPerRequest));
   }
+  if (params.beam_width != 0 && (params.beam_width < params.n || params.beam_width > kMaxSequencesPerRequest)) {
+    return absl::InvalidArgumentError(absl::StrFormat("beam_width is %d, allowed are n = %d to %d", params.beam_width,
+                                                      params.n, kMaxSequencesPerRequest));
+  }
   if (params.max_tokens < 1) {
     return absl::InvalidArgumentError(absl::StrFormat("max_tokens is %d, it must be at least 1", params.max_tokens));
   }
@@ -94,9 +98,11 @@ absl::Status Scheduler::Add(EngineRequest request) {
   policy_->Place(&group, step_);
   group.arrival_number = num_arrivals_++;
   num_offline_ += group.request.offline;
-  group.num_unfinished = params.n;
-  group.sequences.reserve(params.n);
-  for (int32_t i = 0; i < params.n; ++i) group.sequences.emplace_back(&group, i, blocks_->NewTable());
+  const int32_t num_sequences = std::max(params.n, params.beam_width);
+  group.num_unfinished = num_sequences;
+  group.sequences.reserve(num_sequences);
+  for (int32_t i = 0; i < num_sequences; ++i) group.sequences.emplace_back(&group, i, blocks_->NewTable());
+  group.beams = MakeBeams(group);
   CountRequest(group, +1);
   SetState(&group.sequences[0], SequenceState::kWaiting);
   evictions_seen_ = -1;
@@ -115,7 +121,8 @@ void Scheduler::Abort(uint64_t handle, absl::Time now, StepOutputs* outputs) {
 void Scheduler::AbortSequence(uint64_t handle, int32_t sequence_index, absl::Time now, StepOutputs* outputs) {
   const ObservedCall call(observer_, [&](SchedulerObserver& o) { o.OnAbortSequence(handle, sequence_index, now); });
   SequenceGroup* group = Find(handle);
-  if (group == nullptr || sequence_index < 0 || sequence_index >= static_cast<int32_t>(group->sequences.size())) return;
+  if (group == nullptr || group->beams != nullptr) return;
+  if (sequence_index < 0 || sequence_index >= static_cast<int32_t>(group->sequences.size())) return;
   Sequence* sequence = &group->sequences[sequence_index];
   if (sequence->state == SequenceState::kFinished) return;
   const bool computes_prompt = sequence->state != SequenceState::kBlocked;
@@ -236,10 +243,21 @@ void Scheduler::Retire(SequenceGroup* group) {
   groups_.erase(owner);
 }
 
+void Scheduler::DismissUnseen(SequenceGroup* group) {
+  for (size_t i = group->request.params.n; i < group->sequences.size(); ++i) {
+    Sequence* sequence = &group->sequences[i];
+    if (sequence->state == SequenceState::kFinished) continue;
+    SetState(sequence, SequenceState::kFinished);
+    if (!InFlight(*sequence)) ReleaseBlocks(sequence);
+    --group->num_unfinished;
+  }
+}
+
 void Scheduler::EndGroup(SequenceGroup* group, FinishReason reason, const absl::Status& status, absl::Time now,
                          StepOutputs* outputs) {
   group->aborted = reason == FinishReason::kAborted;
   group->failed = reason == FinishReason::kError;
+  DismissUnseen(group);
   for (Sequence& sequence : group->sequences) {
     if (sequence.state == SequenceState::kFinished) continue;
     EmitEvent(&sequence, EventOf(sequence, reason, status, now), outputs);

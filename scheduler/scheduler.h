@@ -83,6 +83,7 @@ class Scheduler {
   // Ends a request, or one sequence of it: the final events (kAborted) are given at once, no further plan contains it,
   // and its blocks are released when the plan in flight is done. Unknown or finished ones are ignored.
   void Abort(uint64_t handle, absl::Time now, StepOutputs* outputs);
+  // Single sequences of a beam search cannot be ended: ignored.
   void AbortSequence(uint64_t handle, int32_t sequence_index, absl::Time now, StepOutputs* outputs);
 
   // A held request gives up its blocks, as if preempted, and is passed over until it is let go on: its reader does not
@@ -134,6 +135,8 @@ class Scheduler {
   // Completes an event with what concerns the request, and ends the sequence if the event has a finish reason.
   void EmitEvent(Sequence* sequence, SequenceOutput event, StepOutputs* outputs);
   void Retire(SequenceGroup* group);
+  // Ends the sequences of a request that are not given to the client, without events.
+  void DismissUnseen(SequenceGroup* group);
   // Ends all sequences of a request: kAborted, or kError with `status`.
   void EndGroup(SequenceGroup* group, FinishReason reason, const absl::Status& status, absl::Time now,
                 StepOutputs* outputs);
@@ -147,6 +150,7 @@ class Scheduler {
 
   // --- schedule.cc: making a plan
   void SpareWaiting();
+  void MakePlan(double seconds, absl::Time now, SchedulePlan* plan);
   void PlanClass(bool offline);
   void PlanRunning(bool offline);
   void PlanRow(Sequence* sequence);
@@ -199,7 +203,22 @@ class Scheduler {
   bool CommitScores(const ScheduledSequence& entry, const StepResult& result, absl::Time now, StepOutputs* outputs);
   void CommitToken(Sequence* sequence, const SampledToken& token, const StepResult& result, absl::Time now,
                    StepOutputs* outputs);
+  void SetStop(const SequenceGroup& group, int32_t token_id, SequenceOutput* event) const;
   void ForkSiblings(Sequence* leader);
+
+  // --- beams.cc: beam search
+  static std::unique_ptr<BeamGroup> MakeBeams(const SequenceGroup& group);
+  // Runs, and has nothing to compute until the other beams of its request are as far.
+  static bool IsIdleBeam(const Sequence& sequence) {
+    return sequence.group->beams != nullptr && sequence.state == SequenceState::kRunning &&
+           sequence.num_uncomputed() == 0;
+  }
+  void CommitBeam(Sequence* sequence, const SampledToken& token, const StepResult& result, absl::Time now,
+                  StepOutputs* outputs);
+  void MoveBeams(SequenceGroup* group);
+  void ForkBeam(const Sequence& from, Sequence* to);
+  void FinishBeams(SequenceGroup* group, absl::Time now, StepOutputs* outputs);
+  bool PreemptIdleBeam();
 
   const SchedulerOptions options_;
   const SequenceLimits limits_;

@@ -12,7 +12,7 @@ namespace quire {
 struct SequenceGroup;
 
 enum class SequenceState : uint8_t {
-  kBlocked,  // waits for another sequence of its request to compute the prompt
+  kBlocked,  // holds no blocks and waits for other sequences of its request: for the prompt, or for their beams
   kWaiting,  // holds no blocks
   kRunning,  // holds blocks and stands in plans
   kFinished,

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "scheduler/beam_group.h"
 #include "scheduler/request.h"
 #include "scheduler/sequence.h"
 
@@ -16,13 +18,14 @@ struct SequenceGroup {
   int32_t prompt_len() const { return static_cast<int32_t>(request.prompt_ids.size()); }
 
   EngineRequest request;
-  int32_t max_len = 0;              // prompt + output tokens that a sequence may have
-  std::vector<Sequence> sequences;  // n of them; never moves
-  int32_t num_unfinished = 0;       // sequences
-  int32_t num_running = 0;          // sequences
-  std::vector<int32_t> ending_ids;  // eos ids unless ignored, then stop ids; banned while below min_tokens
-  int32_t next_score_position = 0;  // first prompt position whose score is still to be delivered; none: prompt_len
-  bool admitted = false;            // some sequence was, once
+  int32_t max_len = 0;               // prompt + output tokens that a sequence may have
+  std::vector<Sequence> sequences;   // n of them, or as many as beams; never moves
+  std::unique_ptr<BeamGroup> beams;  // null without beam search
+  int32_t num_unfinished = 0;        // sequences
+  int32_t num_running = 0;           // sequences
+  std::vector<int32_t> ending_ids;   // eos ids unless ignored, then stop ids; banned while below min_tokens
+  int32_t next_score_position = 0;   // first prompt position whose score is still to be delivered; none: prompt_len
+  bool admitted = false;             // some sequence was, once
   bool aborted = false, failed = false;
   bool held = false;  // in no plan for now
 

@@ -11,7 +11,8 @@ namespace quire {
 
 enum class FinishReason : uint8_t { kNone, kStop, kLength, kAborted, kError };
 
-// One event of one sequence in one step. Values only: nothing in it points into the engine.
+// One event of one sequence in one step. Values only: nothing in it points into the engine. With beam search the events
+// of all tokens of the best n hypotheses come in the step that ends the search; sequence 0 is the best.
 struct SequenceOutput {
   uint64_t handle = 0;
   int32_t sequence_index = 0;                        // 0 .. n - 1
@@ -23,6 +24,7 @@ struct SequenceOutput {
   absl::Status error = absl::OkStatus();  // with kError: why; kDeadlineExceeded, kFailedPrecondition, kInternal, ...
   int32_t logprobs_begin = 0, logprobs_count = 0;  // into StepOutputs::logprobs, as in SampledToken
   int32_t rank = 0;
+  double score = 0;  // with beam search, on the last event of a hypothesis: what it was chosen by
   // Of the request so far; final with request_finished.
   int32_t cached_tokens = 0;  // prompt tokens not computed thanks to the prefix cache
   int32_t num_preemptions = 0;

@@ -35,6 +35,11 @@ SamplingParams RandomParams(std::mt19937& random) {
   if (random() % 4 == 0) params.stop_token_ids = {static_cast<int32_t>(random() % FakeRunner::kVocabSize)};
   params.logprobs = 0;
   if (random() % 6 == 0) params.prompt_logprobs = 0;
+  if (random() % 6 == 0) {
+    params.beam_width = params.n + static_cast<int32_t>(1 + random() % 3);
+    params.length_penalty = static_cast<float>(random() % 3);
+    params.early_stopping = static_cast<EarlyStopping>(random() % 3);
+  }
   return params;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gtest/gtest.h"
+#include "tests/testing/naive_beam_search.h"
 
 namespace quire {
 namespace {
@@ -27,6 +28,17 @@ int32_t Choose(uint64_t context, const SampleRow& row) {
     if (std::find(row.banned_ids.begin(), row.banned_ids.end(), token) == row.banned_ids.end()) return token;
     hash = Mix(hash, 1);
   }
+}
+
+// Of each id after a context, best first. Coarse, so that equal ones are frequent.
+std::vector<TokenLogprob> Distribution(uint64_t context) {
+  std::vector<TokenLogprob> best;
+  for (int32_t id = 0; id < FakeRunner::kVocabSize; ++id) {
+    best.push_back({id, -0.125f * static_cast<float>(1 + Mix(context, static_cast<uint64_t>(id)) % 40)});
+  }
+  std::stable_sort(best.begin(), best.end(),
+                   [](const TokenLogprob& a, const TokenLogprob& b) { return a.logprob > b.logprob; });
+  return best;
 }
 
 float LogprobOf(uint64_t context) { return -static_cast<float>(context % 1000) / 100; }
@@ -71,6 +83,12 @@ void FakeRunner::Run(const SchedulePlan& plan, StepResult* result) {
     const SampleRow& row = plan.samples[entry.sample];
     const uint64_t context = Attend(*entry.sequence, position_of(entry, row.logits_row));
     result->samples.push_back(report(Choose(context, row), context));
+    if (row.num_logprobs > 0) {
+      const std::vector<TokenLogprob> best = Distribution(context);
+      const int32_t count = std::min(row.num_logprobs, kVocabSize);
+      result->logprobs.insert(result->logprobs.end(), best.begin(), best.begin() + count);
+      result->samples.back().logprobs_count += count;
+    }
     if (std::erase(bad_seeds, row.seed) > 0) {
       result->samples.back() = {};
       result->samples.back().bad_logits = true;
@@ -151,12 +169,26 @@ uint64_t FakeRunner::Attend(const Sequence& sequence, int32_t position) const {
   return context;
 }
 
+std::vector<TokenLogprob> FakeRunner::Continuations(absl::Span<const int32_t> tokens) {
+  uint64_t before = 0, context = 0;
+  for (size_t p = 0; p < tokens.size(); ++p) {
+    before = KeyValue(before, tokens[p], static_cast<int32_t>(p));
+    context = Mix(context, before);
+  }
+  return Distribution(context);
+}
+
 std::vector<int32_t> FakeRunner::ExpectedOutput(const EngineRequest& request, int32_t index, int32_t max_len,
                                                 absl::Span<const int32_t> eos_ids) {
   const SamplingParams& params = request.params;
   std::vector<int32_t> ending;
   if (!params.ignore_eos) ending.assign(eos_ids.begin(), eos_ids.end());
   ending.insert(ending.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
+  const auto prompt_len = static_cast<int32_t>(request.prompt_ids.size());
+  const int32_t max_output = std::min(params.max_tokens, max_len - prompt_len);
+  if (params.beam_width > 0) {
+    return NaiveBeamSearch(request.prompt_ids, params, max_output, ending, &FakeRunner::Continuations).at(index).output;
+  }
   uint64_t before = 0, context = 0;
   int32_t position = 0;
   const auto add = [&](int32_t token) {
@@ -165,8 +197,6 @@ std::vector<int32_t> FakeRunner::ExpectedOutput(const EngineRequest& request, in
   };
   for (const int32_t token : request.prompt_ids) add(token);
   std::vector<int32_t> output;
-  const auto prompt_len = static_cast<int32_t>(request.prompt_ids.size());
-  const int32_t max_output = std::min(params.max_tokens, max_len - prompt_len);
   while (static_cast<int32_t>(output.size()) < max_output) {
     SampleRow row;
     row.temperature = params.temperature;
