@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "block_manager/block_manager.h"
 #include "model/config.h"
 #include "scheduler/engine_options.h"
 #include "scheduler/request.h"
@@ -54,6 +56,7 @@ struct EngineInfo {
   int32_t num_kv_blocks = 0;  // usable
   int64_t kv_bytes_per_token = 0;
   int64_t weight_bytes_per_step = 0;
+  bool prefix_cache_enabled = true;
   KeyContext key_context;  // of the model and process; add salt and tenant
 };
 
@@ -100,6 +103,13 @@ class Engine {
   virtual EngineStats GetStats() const = 0;
   // False while the step in flight has lasted longer than step_timeout.
   virtual bool IsHealthy() const = 0;
+
+  // Runs `task` on the engine thread, which alone may touch the block manager, once, between two steps; the time of
+  // retention is up to date then. It makes requests wait, so it must be short, and it must never block. kUnavailable,
+  // and it does not run, unless the engine thread does; what was taken runs, also when the engine ends.
+  using Task = std::function<void(BlockManager& blocks)>;
+  virtual absl::Status Post(Task task) = 0;
+
   // kOk, or the first broken block-manager invariant. Waits for the current step. For tests and debug builds.
   virtual absl::Status CheckInvariants() = 0;
 };

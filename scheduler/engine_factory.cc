@@ -89,6 +89,7 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithRunner(const EngineOptio
   info.num_kv_blocks = sizes.num_kv_blocks;
   info.kv_bytes_per_token = runner->kv_bytes_per_token();
   info.weight_bytes_per_step = runner->weight_bytes_per_step();
+  info.prefix_cache_enabled = options.scheduler.enable_prefix_caching;
   info.key_context.process_seed = options.seed;
   info.key_context.weights_version = absl::StrCat(config.architecture, " ", options.model_path);
   return std::make_unique<EngineImpl>(fixed, std::move(info), std::move(runner), std::move(clock));

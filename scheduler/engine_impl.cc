@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <latch>
 #include <string>
 #include <utility>
 
@@ -134,10 +135,21 @@ bool EngineImpl::IsHealthy() const {
 }
 
 absl::Status EngineImpl::CheckInvariants() {
-  Inspection inspection;
-  if (inbox_.PostInspection(&inspection)) return inspection.answer;
-  // No engine thread: nobody else touches the scheduler.
-  return scheduler_.CheckInvariants();
+  absl::Status answer;
+  std::latch done(1);
+  const auto check = [&] {
+    answer = scheduler_.CheckInvariants();
+    done.count_down();
+  };
+  // Without an engine thread nobody else touches the scheduler.
+  if (!inbox_.PostTask(check)) check();
+  done.wait();
+  return answer;
+}
+
+absl::Status EngineImpl::Post(Task task) {
+  if (inbox_.PostTask([this, task = std::move(task)] { task(blocks_); })) return absl::OkStatus();
+  return absl::UnavailableError("the engine does not run");
 }
 
 void EngineImpl::Run() {
@@ -155,10 +167,16 @@ void EngineImpl::Run() {
       scheduler_.DropExpired(clock_.now(), outputs_.gathered());
     }
     Publish();
-    for (Inspection* inspection : messages_.inspections) inbox_.Answer(inspection, scheduler_.CheckInvariants());
+    RunTasks(messages_.tasks);
   }
   Finish();
-  for (Inspection* inspection : messages_.inspections) inbox_.Answer(inspection, scheduler_.CheckInvariants());
+}
+
+void EngineImpl::RunTasks(absl::Span<const std::function<void()>> tasks) {
+  if (tasks.empty()) return;
+  blocks_.AdvanceTime(clock_.now());
+  for (const std::function<void()>& task : tasks) task();
+  Publish();  // of what they have changed
 }
 
 void EngineImpl::Apply(EngineMessages& messages) {
@@ -269,7 +287,8 @@ void EngineImpl::Finish() {
   Publish();
   outputs_.Close();
   CheckWhenIdle();
-  inbox_.Close(scheduler_.CheckInvariants());
+  RunTasks(messages_.tasks);
+  RunTasks(inbox_.Close());
 }
 
 void EngineImpl::CheckWhenIdle() {

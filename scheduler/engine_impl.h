@@ -41,12 +41,14 @@ class EngineImpl : public Engine {
   const EngineInfo& info() const override { return info_; }
   EngineStats GetStats() const override;
   bool IsHealthy() const override;
+  absl::Status Post(Task task) override;
   absl::Status CheckInvariants() override;
 
  private:
   // --- engine thread
   void Run();
   void Apply(EngineMessages& messages);
+  void RunTasks(absl::Span<const std::function<void()>> tasks);
   void Step();
   absl::Status RunBatch(const ForwardBatch& batch);
   void AddStepSeconds(double scheduling, double total);

@@ -100,12 +100,13 @@ void EngineInbox::PostHold(uint64_t handle, bool held) {
   posted_.notify_one();
 }
 
-bool EngineInbox::PostInspection(Inspection* inspection) {
-  std::unique_lock lock(mutex_);
-  if (!open_) return false;
-  pending_.inspections.push_back(inspection);
+bool EngineInbox::PostTask(std::function<void()> task) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!open_) return false;
+    pending_.tasks.push_back(std::move(task));
+  }
   posted_.notify_one();
-  answered_.wait(lock, [inspection] { return inspection->done; });
   return true;
 }
 
@@ -152,11 +153,11 @@ void EngineInbox::Take(absl::Time until, EngineMessages* messages) {
   messages->requests.clear();
   messages->holds.clear();
   messages->aborts.clear();
-  messages->inspections.clear();
+  messages->tasks.clear();
   std::unique_lock lock(mutex_);
   const auto posted = [this] {
     return pending_.stop || !pending_.requests.empty() || !pending_.aborts.empty() || !pending_.holds.empty() ||
-           !pending_.inspections.empty();
+           !pending_.tasks.empty();
   };
   if (until == absl::InfiniteFuture()) {
     posted_.wait(lock, posted);
@@ -173,15 +174,6 @@ void EngineInbox::Take(absl::Time until, EngineMessages* messages) {
 void EngineInbox::SetWaiting(const WaitingWork& work) {
   std::lock_guard lock(mutex_);
   scheduler_ = work;
-}
-
-void EngineInbox::Answer(Inspection* inspection, absl::Status answer) {
-  {
-    std::lock_guard lock(mutex_);
-    inspection->answer = std::move(answer);
-    inspection->done = true;
-  }
-  answered_.notify_all();
 }
 
 void EngineInbox::Finish(absl::Span<const uint64_t> handles) {
@@ -201,20 +193,17 @@ std::vector<uint64_t> EngineInbox::LiveHandles() const {
   return handles;
 }
 
-void EngineInbox::Close(const absl::Status& answer) {
+std::vector<std::function<void()>> EngineInbox::Close() {
+  std::vector<std::function<void()>> left;
   {
     std::lock_guard lock(mutex_);
     open_ = false;
     stopped_ = true;
     live_.clear();
-    for (Inspection* inspection : pending_.inspections) {
-      inspection->answer = answer;
-      inspection->done = true;
-    }
-    pending_.inspections.clear();
+    left.swap(pending_.tasks);
   }
   idle_.notify_all();
-  answered_.notify_all();
+  return left;
 }
 
 }  // namespace quire

@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <vector>
 
@@ -12,12 +13,6 @@
 #include "scheduler/request.h"
 
 namespace quire {
-
-// One caller of CheckInvariants, waiting for the engine thread to answer.
-struct Inspection {
-  absl::Status answer;
-  bool done = false;  // guarded by the inbox
-};
 
 // What the engine thread takes out of its inbox at once. Reused: the vectors keep their capacity.
 struct EngineMessages {
@@ -32,9 +27,9 @@ struct EngineMessages {
   };
 
   std::vector<EngineRequest> requests;
-  std::vector<HoldMessage> holds;    // after `requests` too; at most one for a handle
-  std::vector<AbortMessage> aborts;  // to be applied after `requests`; each handle was live when it was posted
-  std::vector<Inspection*> inspections;
+  std::vector<HoldMessage> holds;            // after `requests` too; at most one for a handle
+  std::vector<AbortMessage> aborts;          // to be applied after `requests`; each handle was live when it was posted
+  std::vector<std::function<void()>> tasks;  // after everything else
   bool stop = false;
 };
 
@@ -68,8 +63,8 @@ class EngineInbox {
   void PostAbort(uint64_t handle, int32_t sequence_index);
   // Ignored unless the handle lives.
   void PostHold(uint64_t handle, bool held);
-  // Posts and waits for the answer. False if the engine thread takes no messages (any more): nothing was posted.
-  bool PostInspection(Inspection* inspection);
+  // False if the engine thread takes no messages (any more): nothing was posted. Else the task runs on it, once.
+  bool PostTask(std::function<void()> task);
   void PostStop();
   void BeginDrain();
   // True once nothing waits, runs or is being handed over; false at `deadline`.
@@ -86,13 +81,12 @@ class EngineInbox {
   void Take(absl::Time until, EngineMessages* messages);
   // What waits in the scheduler now, for the limits at the door.
   void SetWaiting(const WaitingWork& work);
-  void Answer(Inspection* inspection, absl::Status answer);
   // The last events of these requests have been written.
   void Finish(absl::Span<const uint64_t> handles);
   // Every request that was taken or waits here and has not finished.
   std::vector<uint64_t> LiveHandles() const;
-  // No messages are taken any more: posting answers as stopped. Inspections posted before are answered with `answer`.
-  void Close(const absl::Status& answer);
+  // No messages are taken any more: posting answers as stopped. Gives back the tasks that were not taken.
+  std::vector<std::function<void()>> Close();
 
  private:
   struct LiveRequest {
@@ -107,7 +101,7 @@ class EngineInbox {
   const QueueLimits limits_;
 
   mutable std::mutex mutex_;  // guards everything below
-  std::condition_variable posted_, idle_, answered_;
+  std::condition_variable posted_, idle_;
   EngineMessages pending_;
   int64_t pending_tokens_ = 0;  // prompt tokens of pending_.requests
   WaitingWork scheduler_;       // what waits there or is on the way there

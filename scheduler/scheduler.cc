@@ -223,6 +223,9 @@ void Scheduler::EmitEvent(Sequence* sequence, SequenceOutput event, StepOutputs*
     event.request_finished = --group->num_unfinished == 0;
   }
   event.cached_tokens = group->cached_tokens;
+  event.miss = group->prefix_match.miss;
+  event.missed_block = group->prefix_match.missed_block;
+  event.evicted_at = group->prefix_match.evicted_at;
   event.num_preemptions = group->num_preemptions;
   event.first_step = group->first_step;
   event.last_step = group->last_step;

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "block_manager/block_manager.h"
 #include "model/step_result.h"
 
 namespace quire {
@@ -27,6 +28,10 @@ struct SequenceOutput {
   double score = 0;  // with beam search, on the last event of a hypothesis: what it was chosen by
   // Of the request so far; final with request_finished.
   int32_t cached_tokens = 0;  // prompt tokens not computed thanks to the prefix cache
+  // Where and why the search for more of them ended, at the first admission.
+  MissReason miss = MissReason::kNone;
+  int32_t missed_block = 0;                      // the first that was not found; means something if miss is not kNone
+  absl::Time evicted_at = absl::InfinitePast();  // with kEvicted
   int32_t num_preemptions = 0;
   int64_t first_step = 0,
           last_step = 0;  // step counter values of the first and the latest plan that held this request; 0: none

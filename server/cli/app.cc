@@ -20,6 +20,10 @@ struct AllOptions {
   TokenizeOptions tokenize;
   DetokenizeOptions detokenize;
   AbortOptions abort;
+  CacheListOptions cache_list;
+  CacheWarmOptions cache_warm;
+  CacheDropOptions cache_drop;
+  CacheResetOptions cache_reset;
   TokenizerOptions tokenizer;
   InspectOptions inspect;
   BenchOptions bench;
@@ -135,6 +139,56 @@ void AddServing(CLI::App& app, AllOptions& options, Command& command) {
   abort->callback([&] { command = [&](Session& session) { return RunAbort(options.abort, session); }; });
 }
 
+void AddPrefix(CLI::App* sub, CachePrefixOptions& options) {
+  CLI::Option* prompt = sub->add_option("prompt", options.prompt, "Text that the prefix begins with; - reads it");
+  sub->add_option("--ids", options.ids, "The same as token ids, 1,2,3")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->excludes(prompt);
+  sub->add_flag("--no-special-tokens", options.no_special_tokens, "Do not add bos to a text");
+  sub->add_option("--salt", options.salt, "Cache salt of the requests that are meant");
+  sub->add_option("--tenant", options.tenant, "Tenant of the requests that are meant");
+}
+
+void AddCache(CLI::App& app, AllOptions& options, Command& command) {
+  CLI::App* cache = app.add_subcommand("cache", "The prefix cache: list, warm, drop, reset");
+  cache->require_subcommand(1);
+  CLI::App* list = cache->add_subcommand("list", "Cached prefixes, the latest used first");
+  list->add_option("--tenant", options.cache_list.tenant, "Only those of this tenant");
+  list->add_option("--limit", options.cache_list.limit, "How many; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  list->add_flag("--json", options.cache_list.json, kJsonHelp);
+  list->callback([&] { command = [&](Session& session) { return RunCacheList(options.cache_list, session); }; });
+
+  CLI::App* warm = cache->add_subcommand("warm", "Compute a prompt ahead and keep it");
+  AddPrefix(warm, options.cache_warm.prefix);
+  warm->add_option("--priority", options.cache_warm.priority, "0 to 100, higher stays longer; 35 if unset");
+  warm->add_option("--ttl", options.cache_warm.ttl_seconds, "Seconds after each use; for ever if unset");
+  warm->add_flag("--json", options.cache_warm.json, kJsonHelp);
+  warm->callback([&] {
+    const CachePrefixOptions& prefix = options.cache_warm.prefix;
+    if (!prefix.prompt && prefix.ids.empty()) throw CLI::RequiredError("PROMPT or --ids");
+    command = [&](Session& session) { return RunCacheWarm(options.cache_warm, session); };
+  });
+
+  CLI::App* drop = cache->add_subcommand("drop", "Forget what begins with a prefix, has a salt, or is a tenant's");
+  AddPrefix(drop, options.cache_drop.prefix);
+  drop->add_flag("--all", options.cache_drop.all, "Everything");
+  drop->add_flag("--json", options.cache_drop.json, kJsonHelp);
+  drop->callback([&] {
+    const CachePrefixOptions& prefix = options.cache_drop.prefix;
+    const bool some = prefix.prompt || !prefix.ids.empty() || !prefix.salt.empty() || prefix.tenant;
+    if (!some && !options.cache_drop.all) throw CLI::RequiredError("PROMPT, --ids, --salt, --tenant or --all");
+    if (some && options.cache_drop.all) throw CLI::ExcludesError("--all", "PROMPT, --ids, --salt and --tenant");
+    command = [&](Session& session) { return RunCacheDrop(options.cache_drop, session); };
+  });
+
+  CLI::App* reset = cache->add_subcommand("reset", "Forget everything, what runs included");
+  reset->add_flag("--json", options.cache_reset.json, kJsonHelp);
+  reset->callback([&] { command = [&](Session& session) { return RunCacheReset(options.cache_reset, session); }; });
+}
+
 void AddOffline(CLI::App& app, AllOptions& options, Command& command) {
   CLI::App* tokenizer = app.add_subcommand("tokenizer", "Offline tokenizer, JSON lines in and out");
   tokenizer->require_subcommand(1);
@@ -186,6 +240,7 @@ int RunQuire(const std::vector<std::string>& args, Session& session) {
   AddGenerate(app, options.generate, command);
   AddBench(app, options.bench, command);
   AddServing(app, options, command);
+  AddCache(app, options, command);
   AddOffline(app, options, command);
   app.footer("Exit codes: 0 done, 1 the request failed, 64 bad command line, 66 bad model files, 69 cannot connect.");
   try {

@@ -12,6 +12,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "grpc/health/v1/health.grpc.pb.h"
+#include "quire/v1/admin.grpc.pb.h"
 #include "quire/v1/generation.grpc.pb.h"
 
 namespace quire::cli {
@@ -129,6 +130,7 @@ class GrpcClient : public Client {
   GrpcClient(std::shared_ptr<grpc::Channel> channel, absl::Duration rpc_timeout)
       : rpc_timeout_(rpc_timeout),
         generation_(v1::Generation::NewStub(channel)),
+        admin_(v1::Admin::NewStub(channel)),
         health_(grpc::health::v1::Health::NewStub(channel)),
         poller_([this] { Poll(); }) {}
 
@@ -162,6 +164,20 @@ class GrpcClient : public Client {
     return Unary<v1::GetStatsResponse>(generation_.get(), &v1::Generation::Stub::GetStats, v1::GetStatsRequest());
   }
 
+  absl::StatusOr<v1::ListPrefixesResponse> ListPrefixes(const v1::ListPrefixesRequest& request) override {
+    return Unary<v1::ListPrefixesResponse>(admin_.get(), &v1::Admin::Stub::ListPrefixes, request);
+  }
+  absl::StatusOr<v1::WarmPrefixResponse> WarmPrefix(const v1::WarmPrefixRequest& request) override {
+    return Unary<v1::WarmPrefixResponse>(admin_.get(), &v1::Admin::Stub::WarmPrefix, request);
+  }
+  absl::StatusOr<v1::DropPrefixResponse> DropPrefix(const v1::DropPrefixRequest& request) override {
+    return Unary<v1::DropPrefixResponse>(admin_.get(), &v1::Admin::Stub::DropPrefix, request);
+  }
+  absl::StatusOr<v1::ResetPrefixCacheResponse> ResetPrefixCache() override {
+    return Unary<v1::ResetPrefixCacheResponse>(admin_.get(), &v1::Admin::Stub::ResetPrefixCache,
+                                               v1::ResetPrefixCacheRequest());
+  }
+
   absl::StatusOr<std::string> CheckHealth(const std::string& service) override {
     grpc::health::v1::HealthCheckRequest request;
     request.set_service(service);
@@ -192,6 +208,7 @@ class GrpcClient : public Client {
 
   const absl::Duration rpc_timeout_;
   const std::unique_ptr<v1::Generation::Stub> generation_;
+  const std::unique_ptr<v1::Admin::Stub> admin_;
   const std::unique_ptr<grpc::health::v1::Health::Stub> health_;
   grpc::CompletionQueue queue_;  // of the streaming calls
   std::thread poller_;           // last: it uses the others

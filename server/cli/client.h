@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "quire/v1/admin.pb.h"
 #include "quire/v1/generation.pb.h"
 #include "server/cli/session.h"
 
@@ -52,6 +53,11 @@ class Client {
   virtual absl::Status Abort(const v1::AbortRequest& request) = 0;
   virtual absl::StatusOr<v1::GetModelInfoResponse> GetModelInfo() = 0;
   virtual absl::StatusOr<v1::GetStatsResponse> GetStats() = 0;
+
+  virtual absl::StatusOr<v1::ListPrefixesResponse> ListPrefixes(const v1::ListPrefixesRequest& request) = 0;
+  virtual absl::StatusOr<v1::WarmPrefixResponse> WarmPrefix(const v1::WarmPrefixRequest& request) = 0;
+  virtual absl::StatusOr<v1::DropPrefixResponse> DropPrefix(const v1::DropPrefixRequest& request) = 0;
+  virtual absl::StatusOr<v1::ResetPrefixCacheResponse> ResetPrefixCache() = 0;
 
   // grpc.health.v1: "SERVING", "NOT_SERVING", ... kNotFound for a service that the server does not know.
   virtual absl::StatusOr<std::string> CheckHealth(const std::string& service) = 0;

@@ -16,6 +16,10 @@ int RunModels(const ModelsOptions& options, Session& session);
 int RunTokenize(const TokenizeOptions& options, Session& session);
 int RunDetokenize(const DetokenizeOptions& options, Session& session);
 int RunAbort(const AbortOptions& options, Session& session);
+int RunCacheList(const CacheListOptions& options, Session& session);
+int RunCacheWarm(const CacheWarmOptions& options, Session& session);
+int RunCacheDrop(const CacheDropOptions& options, Session& session);
+int RunCacheReset(const CacheResetOptions& options, Session& session);
 int RunBench(const BenchOptions& options, Session& session);
 
 // Offline.

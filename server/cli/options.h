@@ -67,6 +67,38 @@ struct AbortOptions {
   bool json = false;
 };
 
+// Names a cached prefix.
+struct CachePrefixOptions {
+  std::optional<std::string> prompt;  // "-": standard input
+  std::vector<uint32_t> ids;          // instead of a prompt
+  bool no_special_tokens = false;
+  std::string salt;
+  std::optional<std::string> tenant;
+};
+
+struct CacheListOptions {
+  std::optional<std::string> tenant;
+  int64_t limit = 100;  // 0: all
+  bool json = false;
+};
+
+struct CacheWarmOptions {
+  CachePrefixOptions prefix;
+  std::optional<uint32_t> priority;
+  std::optional<double> ttl_seconds;
+  bool json = false;
+};
+
+struct CacheDropOptions {
+  CachePrefixOptions prefix;  // nothing set: with `all` only
+  bool all = false;
+  bool json = false;
+};
+
+struct CacheResetOptions {
+  bool json = false;
+};
+
 struct TokenizerOptions {
   std::string path;  // tokenizer.json, its directory, or a .gguf file
 };

@@ -2,9 +2,11 @@
 
 #include <array>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 
 namespace quire::cli {
 namespace {
@@ -61,6 +63,14 @@ Json SequenceToJson(const v1::SequenceDelta& delta) {
   return json;
 }
 
+// "never_seen" and so on.
+Json MissToJson(const v1::CacheMiss& miss) {
+  const std::string name = v1::CacheMiss::Reason_Name(miss.reason());
+  Json json = {{"reason", absl::AsciiStrToLower(absl::StripPrefix(name, "REASON_"))}, {"block", miss.block()}};
+  if (miss.has_evicted_seconds_ago()) json["evicted_seconds_ago"] = miss.evicted_seconds_ago();
+  return json;
+}
+
 Json StepToJson(const v1::StepSeconds& step) {
   return {{"linear", step.linear()},         {"attention", step.attention()}, {"sampling", step.sampling()},
           {"scheduling", step.scheduling()}, {"rest", step.rest()},           {"total", step.total()}};
@@ -99,19 +109,21 @@ Json MessageToJson(const v1::GenerateResponse& message) {
 Json UsageToJson(const v1::GenerateResponse& message) {
   const v1::Usage& usage = message.usage();
   const v1::Timings& timings = message.timings();
-  return {{"request_id", message.request_id()},
-          {"usage",
-           {{"prompt_tokens", usage.prompt_tokens()},
-            {"cached_tokens", usage.cached_tokens()},
-            {"completion_tokens", usage.completion_tokens()}}},
-          {"timings",
-           {{"queue", timings.queue()},
-            {"prefill", timings.prefill()},
-            {"decode", timings.decode()},
-            {"total", timings.total()},
-            {"preemptions", timings.preemptions()},
-            {"first_step", timings.first_step()},
-            {"last_step", timings.last_step()}}}};
+  Json json = {{"request_id", message.request_id()},
+               {"usage",
+                {{"prompt_tokens", usage.prompt_tokens()},
+                 {"cached_tokens", usage.cached_tokens()},
+                 {"completion_tokens", usage.completion_tokens()}}},
+               {"timings",
+                {{"queue", timings.queue()},
+                 {"prefill", timings.prefill()},
+                 {"decode", timings.decode()},
+                 {"total", timings.total()},
+                 {"preemptions", timings.preemptions()},
+                 {"first_step", timings.first_step()},
+                 {"last_step", timings.last_step()}}}};
+  if (usage.has_cache_miss()) json["usage"]["cache_miss"] = MissToJson(usage.cache_miss());
+  return json;
 }
 
 Json ModelInfoToJson(const v1::GetModelInfoResponse& info) {

@@ -91,7 +91,8 @@ Frontend::Frontend(Engine& engine, const Tokenizer& tokenizer, FrontendOptions o
       validator_(MakeLimits(engine.info(), tokenizer, options_)),
       id_key_(RandomKey()),
       pool_({options_.num_tokenizer_threads, options_.max_encoding_requests, options_.max_encoding_bytes}),
-      duplicates_({.num_threads = 1, .max_tasks = kMaxDuplicates}) {
+      duplicates_({.num_threads = 1, .max_tasks = kMaxDuplicates}),
+      cache_(engine, *this) {
   QUIRE_CHECK(!options_.served_model_names.empty());
   for (int32_t shard = 0; shard < options_.num_output_shards; ++shard) {
     detokenizers_.emplace_back([this, shard] {
@@ -158,16 +159,12 @@ absl::Status Frontend::TrySubmit(ValidatedRequest request, const std::shared_ptr
   const EndCause cause = live_.CauseOf(*live);
   if (cause == EndCause::kClientGone) return absl::CancelledError("cancelled by the client");
   if (cause == EndCause::kShutdown) return Annotate(absl::UnavailableError("the server is shutting down"));
-  if (auto* text = std::get_if<std::string>(&request.prompt)) {
-    absl::StatusOr<std::vector<int32_t>> encoded = tokenizer_.Encode(*text, request.add_special_tokens);
-    if (!encoded.ok()) return InvalidField("text", std::string(encoded.status().message()));
-    ids = *std::move(encoded);
-    *text = {};
-  } else {
-    ids = std::move(std::get<std::vector<int32_t>>(request.prompt));
-  }
+  QUIRE_ASSIGN_OR_RETURN(ids, TakePromptIds(request));
   SamplingParams& params = request.params;
   QUIRE_RETURN_IF_ERROR(validator_.FitPrompt(ids, request.has_max_tokens, &params));
+  QUIRE_ASSIGN_OR_RETURN(const Retention retention,
+                         Validator::FitRetention(request.cache, static_cast<int32_t>(ids.size())));
+  QUIRE_ASSIGN_OR_RETURN(const int32_t tenant, tenants_.NumberOf(request.tenant));
 
   StreamOptions stream;
   stream.hidden_stops = AddHiddenStops(&params);
@@ -182,9 +179,7 @@ absl::Status Frontend::TrySubmit(ValidatedRequest request, const std::shared_ptr
     return absl::OkStatus();
   }
 
-  KeyContext context = engine_.info().key_context;
-  context.salt = std::move(request.cache_salt);
-  context.tenant = request.tenant;
+  const KeyContext context = KeyContextOf(request.cache.salt, request.tenant);
   EngineRequest out = MakeEngineRequest(std::move(ids), std::move(params), engine_.info().block_size, context);
   out.handle = live->handle;
   out.priority = request.priority;
@@ -194,6 +189,10 @@ absl::Status Frontend::TrySubmit(ValidatedRequest request, const std::shared_ptr
   out.offline = request.offline;
   out.ttft_target = request.ttft_target;
   out.tpot_target = request.tpot_target;
+  out.tenant = tenant;
+  out.reads_cache = !request.cache.no_read;
+  out.writes_cache = !request.cache.no_write;
+  out.retention = retention;
   const absl::Status submitted = engine_.Submit(std::move(out));
   if (submitted.code() == absl::StatusCode::kInvalidArgument)
     return InvalidField("prompt", std::string(submitted.message()));
@@ -261,6 +260,29 @@ void Frontend::Detokenize(std::vector<int64_t> ids, bool skip_special_tokens,
   if (!posted.ok()) done(Annotate(posted));
 }
 
+KeyContext Frontend::KeyContextOf(const std::string& salt, const std::string& tenant) const {
+  KeyContext context = engine_.info().key_context;
+  context.salt = salt;
+  context.tenant = tenant;
+  return context;
+}
+
+absl::StatusOr<std::vector<int32_t>> Frontend::TakePromptIds(ValidatedRequest& request) const {
+  auto* text = std::get_if<std::string>(&request.prompt);
+  if (text == nullptr) return std::move(std::get<std::vector<int32_t>>(request.prompt));
+  absl::StatusOr<std::vector<int32_t>> encoded = tokenizer_.Encode(*text, request.add_special_tokens);
+  *text = {};
+  if (!encoded.ok()) return InvalidField("text", std::string(encoded.status().message()));
+  return encoded;
+}
+
+void Frontend::EncodePrompt(std::shared_ptr<ValidatedRequest> request,
+                            std::function<void(absl::StatusOr<std::vector<int32_t>>)> done) {
+  const absl::Status posted =
+      pool_.Post(PromptBytes(*request), [this, request, done] { done(TakePromptIds(*request)); });
+  if (!posted.ok()) done(Annotate(posted));
+}
+
 void Frontend::BeginDrain() { live_.Close(); }
 
 bool Frontend::WaitIdle(absl::Time deadline) { return live_.WaitEmpty(deadline); }
@@ -272,6 +294,7 @@ void Frontend::Stop() {
   duplicates_.Stop();
   pool_.Stop();
   engine_.Stop();
+  cache_.Stop();
   for (std::thread& thread : detokenizers_) thread.join();
   // Only an engine that died has left any.
   for (const std::shared_ptr<LiveRequest>& live : live_.All()) {

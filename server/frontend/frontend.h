@@ -14,9 +14,11 @@
 #include "absl/types/span.h"
 #include "model/tokenizer/tokenizer.h"
 #include "scheduler/engine.h"
+#include "server/frontend/cache_admin.h"
 #include "server/frontend/generate_request.h"
 #include "server/frontend/live_requests.h"
 #include "server/frontend/output_sink.h"
+#include "server/frontend/tenants.h"
 #include "server/frontend/tokenizer_pool.h"
 #include "server/frontend/validator.h"
 
@@ -80,6 +82,18 @@ class Frontend {
   void Detokenize(std::vector<int64_t> ids, bool skip_special_tokens,
                   std::function<void(absl::StatusOr<std::string>)> done);
 
+  // The root of all prefixes of a salt and a tenant.
+  KeyContext KeyContextOf(const std::string& salt, const std::string& tenant) const;
+  Tenants& tenants() { return tenants_; }
+  // Checks a request as Generate does, and no more: for those that only name a prompt.
+  absl::StatusOr<ValidatedRequest> Validate(GenerateRequest request) const {
+    return validator_.Validate(std::move(request));
+  }
+  // On a tokenizer thread: the ids of a validated request's prompt.
+  void EncodePrompt(std::shared_ptr<ValidatedRequest> request,
+                    std::function<void(absl::StatusOr<std::vector<int32_t>>)> done);
+  CacheAdmin& cache() { return cache_; }
+
   // New requests get kUnavailable from now on; taken ones go on.
   void BeginDrain();
   bool draining() const { return live_.closed(); }
@@ -95,6 +109,8 @@ class Frontend {
   int64_t num_live_requests() const { return live_.size(); }
 
  private:
+  // The ids of the prompt, moved out of it; kInvalidArgument naming the field.
+  absl::StatusOr<std::vector<int32_t>> TakePromptIds(ValidatedRequest& request) const;
   absl::Status PostEncode(const std::shared_ptr<ValidatedRequest>& request, const std::shared_ptr<LiveRequest>& live);
   // The same once the id is free.
   absl::Status PostDuplicate(const std::shared_ptr<ValidatedRequest>& request,
@@ -116,9 +132,11 @@ class Frontend {
   const uint64_t id_key_;  // of made-up request ids: nobody can guess another's
   std::atomic<uint64_t> next_handle_ = 1;
   std::atomic<uint64_t> num_seeds_ = 0;
+  Tenants tenants_;
   LiveRequests live_;
   TokenizerPool pool_;
   TokenizerPool duplicates_;  // a thread that waits for ids, one after the other
+  CacheAdmin cache_;
   std::vector<std::thread> detokenizers_;
   std::atomic<bool> stopped_ = false;
 };

@@ -10,6 +10,32 @@
 
 namespace quire {
 
+// How long cached tokens are kept against others (block_manager/retention.h): a priority of 0 .. 100, higher stays
+// longer, unlike that of a request; and for how many seconds after each use. Unset: the default, for ever.
+struct KeepRequest {
+  std::optional<int64_t> priority;
+  std::optional<double> ttl_seconds;
+};
+
+// What a client asks of the prefix cache.
+struct CacheRequest {
+  struct Range {
+    int64_t begin = 0;           // first token of the prompt that is meant
+    std::optional<int64_t> end;  // behind the last; unset: the end of the prompt
+    KeepRequest keep;
+  };
+  struct Breakpoint {
+    int64_t position = 0;  // everything before it is kept
+    std::optional<double> ttl_seconds;
+  };
+
+  std::string salt;
+  bool no_read = false, no_write = false;
+  std::vector<Range> retention;
+  std::optional<KeepRequest> decode_retention;  // of what is generated
+  std::vector<Breakpoint> breakpoints;
+};
+
 // What a client asked for, before anything of it is believed: the fields, defaults and meanings of GenerateRequest in
 // proto/quire/v1/generation.proto. Integers are wide enough for whatever a client may write, so that the validator and
 // no conversion decides.
@@ -39,8 +65,8 @@ struct GenerateRequest {
   bool want_token_ids = true;
   bool skip_special_tokens = true;
 
-  std::string cache_salt;
-  int64_t priority = 0;
+  CacheRequest cache;
+  int64_t priority = 0;  // lower runs first
   absl::Time deadline = absl::InfiniteFuture();
   bool offline = false;
   std::optional<int64_t> ttft_target_ms, tpot_target_ms;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -42,10 +43,21 @@ struct SequenceDelta {
   std::optional<Finish> finish;            // on the last delta of the sequence
 };
 
+// Why no more of the prompt was found in the prefix cache.
+struct CacheMiss {
+  MissReason reason = MissReason::kNone;
+  int32_t block = 0;           // the first that was not found, from 0
+  absl::Duration evicted_ago;  // with kEvicted: before the request was answered
+};
+
+// "never_seen" and so on; empty for kNone.
+std::string_view MissReasonName(MissReason reason);
+
 struct Usage {
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;
   int32_t completion_tokens = 0;  // over all sequences
+  CacheMiss cache_miss = {};      // of a request that was admitted
 };
 
 // Durations of a request by phase; zero for phases it never reached.

@@ -26,6 +26,30 @@ absl::Duration Between(absl::Time begin, absl::Time end) {
 
 }  // namespace
 
+std::string_view MissReasonName(MissReason reason) {
+  switch (reason) {
+    case MissReason::kNone:
+      break;
+    case MissReason::kCacheOff:
+      return "cache_off";
+    case MissReason::kBypassed:
+      return "bypassed";
+    case MissReason::kUnderMinimum:
+      return "under_minimum";
+    case MissReason::kCopyNotWorth:
+      return "copy_not_worth";
+    case MissReason::kEvicted:
+      return "evicted";
+    case MissReason::kOtherRoot:
+      return "other_root";
+    case MissReason::kNeverSeen:
+      return "never_seen";
+    case MissReason::kSlidOut:
+      return "slid_out";
+  }
+  return "";
+}
+
 RequestStream::RequestStream(const Tokenizer& tokenizer, StreamOptions options)
     : options_(std::move(options)),
       stops_(options_.params.stop_strings),
@@ -191,6 +215,7 @@ Finish RequestStream::FinishOf(const SequenceOutput& output) const {
 
 void RequestStream::NoteProgress(const SequenceOutput& output) {
   usage_.cached_tokens = output.cached_tokens;
+  usage_.cache_miss = {output.miss, output.missed_block, Between(output.evicted_at, output.time)};
   preemptions_ = output.num_preemptions;
   first_step_ = output.first_step;
   last_step_ = output.last_step;

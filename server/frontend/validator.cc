@@ -16,6 +16,8 @@ namespace {
 constexpr int64_t kMaxRequestIdBytes = 256, kMaxSaltBytes = 256, kMaxStopBytes = 1024, kMaxTenantBytes = 256,
                   kMaxTargetMs = 86'400'000;
 constexpr int64_t kMaxStops = 16, kMaxStopIds = 64, kMaxSequences = 64, kMaxPriority = 1000;
+constexpr int64_t kMaxRanges = Retention::kMaxSpans - Retention::kMaxBreakpoints - 1;  // 1: what is generated
+constexpr int64_t kMaxTtlSeconds = 30 * 86400, kDefaultBreakpointTtl = 300;
 
 absl::Status CheckInt(const std::string& field, int64_t value, int64_t min, int64_t max) {
   if (value >= min && value <= max) return absl::OkStatus();
@@ -41,6 +43,27 @@ absl::Status CheckUnit(const std::string& field, float value, bool lowest_open) 
   return InvalidField(field, absl::StrCat(value, " is out of range; must be in ", lowest_open ? "(" : "[", "0, 1]"));
 }
 
+absl::Status CheckTtl(const std::string& field, const std::optional<double>& seconds) {
+  if (!seconds || (*seconds > 0 && *seconds <= static_cast<double>(kMaxTtlSeconds)))
+    return absl::OkStatus();  // false for NaN
+  return InvalidField(field, absl::StrCat(*seconds, " is out of range; must be in (0, ", kMaxTtlSeconds, "] seconds"));
+}
+
+absl::Status CheckKeep(const std::string& field, const KeepRequest& keep) {
+  QUIRE_RETURN_IF_ERROR(
+      CheckInt(absl::StrCat(field, ".priority"), keep.priority.value_or(kDefaultRetention), 0, kMaxRetention));
+  return CheckTtl(absl::StrCat(field, ".ttl_seconds"), keep.ttl_seconds);
+}
+
+absl::Duration TtlOf(const std::optional<double>& seconds) {
+  return seconds ? absl::Seconds(*seconds) : absl::InfiniteDuration();
+}
+
+absl::Status Keep(int64_t begin, int64_t end, const KeepRequest& keep, Retention* retention) {
+  return retention->AddSpan(static_cast<int32_t>(begin), static_cast<int32_t>(end),
+                            static_cast<int32_t>(keep.priority.value_or(kDefaultRetention)), TtlOf(keep.ttl_seconds));
+}
+
 }  // namespace
 
 Validator::Validator(RequestLimits limits) : limits_(std::move(limits)) {}
@@ -49,9 +72,9 @@ absl::StatusOr<ValidatedRequest> Validator::Validate(GenerateRequest request) co
   ValidatedRequest out;
   QUIRE_RETURN_IF_ERROR(CheckBytes("request_id", request.request_id, kMaxRequestIdBytes));
   QUIRE_RETURN_IF_ERROR(CheckModel(request.model));
-  QUIRE_RETURN_IF_ERROR(CheckBytes("cache.salt", request.cache_salt, kMaxSaltBytes));
+  QUIRE_RETURN_IF_ERROR(CheckCache(request.cache));
   QUIRE_RETURN_IF_ERROR(CheckInt("priority", request.priority, -kMaxPriority, kMaxPriority));
-  QUIRE_RETURN_IF_ERROR(CheckBytes("x-tenant", request.tenant, kMaxTenantBytes));
+  QUIRE_RETURN_IF_ERROR(CheckTenant("x-tenant", request.tenant));
   QUIRE_RETURN_IF_ERROR(CheckTarget("ttft_target_ms", request.ttft_target_ms, &out.ttft_target));
   QUIRE_RETURN_IF_ERROR(CheckTarget("tpot_target_ms", request.tpot_target_ms, &out.tpot_target));
   QUIRE_RETURN_IF_ERROR(CheckSampling(request, &out));
@@ -59,7 +82,7 @@ absl::StatusOr<ValidatedRequest> Validator::Validate(GenerateRequest request) co
   QUIRE_RETURN_IF_ERROR(CheckOutput(request, &out));
   QUIRE_RETURN_IF_ERROR(CheckPrompt(&request, &out));
   out.request_id = std::move(request.request_id);
-  out.cache_salt = std::move(request.cache_salt);
+  out.cache = std::move(request.cache);
   out.priority = static_cast<int32_t>(request.priority);
   out.deadline = request.deadline;
   out.offline = request.offline;
@@ -153,6 +176,67 @@ absl::Status Validator::CheckOutput(const GenerateRequest& in, ValidatedRequest*
   out->want_text = in.want_text;
   out->want_token_ids = in.want_token_ids;
   return absl::OkStatus();
+}
+
+absl::Status Validator::CheckSalt(const std::string& field, const std::string& salt) {
+  return CheckBytes(field, salt, kMaxSaltBytes);
+}
+
+absl::Status Validator::CheckTenant(const std::string& field, const std::string& tenant) {
+  return CheckBytes(field, tenant, kMaxTenantBytes);
+}
+
+absl::Status Validator::CheckCache(const CacheRequest& cache) const {
+  QUIRE_RETURN_IF_ERROR(CheckSalt("cache.salt", cache.salt));
+  if (static_cast<int64_t>(cache.retention.size()) > kMaxRanges)
+    return InvalidField("cache.retention",
+                        absl::StrCat(cache.retention.size(), " ranges are too many; at most ", kMaxRanges));
+  for (size_t i = 0; i < cache.retention.size(); ++i) {
+    const CacheRequest::Range& range = cache.retention[i];
+    const std::string field = absl::StrCat("cache.retention[", i, "]");
+    const int64_t last = limits_.max_model_len - 1;
+    QUIRE_RETURN_IF_ERROR(CheckInt(absl::StrCat(field, ".begin"), range.begin, 0, last - 1));
+    if (range.end) QUIRE_RETURN_IF_ERROR(CheckInt(absl::StrCat(field, ".end"), *range.end, range.begin + 1, last));
+    QUIRE_RETURN_IF_ERROR(CheckKeep(absl::StrCat(field, ".keep"), range.keep));
+  }
+  if (cache.decode_retention) QUIRE_RETURN_IF_ERROR(CheckKeep("cache.decode_retention", *cache.decode_retention));
+  if (static_cast<int64_t>(cache.breakpoints.size()) > Retention::kMaxBreakpoints)
+    return InvalidField("cache.breakpoints",
+                        absl::StrCat(cache.breakpoints.size(), " are too many; at most ", Retention::kMaxBreakpoints));
+  for (size_t i = 0; i < cache.breakpoints.size(); ++i) {
+    const std::string field = absl::StrCat("cache.breakpoints[", i, "]");
+    QUIRE_RETURN_IF_ERROR(
+        CheckInt(absl::StrCat(field, ".position"), cache.breakpoints[i].position, 1, limits_.max_model_len - 1));
+    QUIRE_RETURN_IF_ERROR(CheckTtl(absl::StrCat(field, ".ttl_seconds"), cache.breakpoints[i].ttl_seconds));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Retention> Validator::FitRetention(const CacheRequest& cache, int32_t prompt_tokens) {
+  const auto beyond = [prompt_tokens](const std::string& field, int64_t value) {
+    return InvalidField(field, absl::StrCat(value, " lies beyond the prompt, which has ", prompt_tokens, " tokens"));
+  };
+  Retention retention;
+  for (size_t i = 0; i < cache.retention.size(); ++i) {
+    const CacheRequest::Range& range = cache.retention[i];
+    const std::string field = absl::StrCat("cache.retention[", i, "]");
+    if (range.begin >= prompt_tokens) return beyond(absl::StrCat(field, ".begin"), range.begin);
+    const int64_t end = range.end.value_or(prompt_tokens);
+    if (end > prompt_tokens) return beyond(absl::StrCat(field, ".end"), end);
+    QUIRE_RETURN_IF_ERROR(Keep(range.begin, end, range.keep, &retention));
+  }
+  for (size_t i = 0; i < cache.breakpoints.size(); ++i) {
+    const CacheRequest::Breakpoint& mark = cache.breakpoints[i];
+    if (mark.position > prompt_tokens)
+      return beyond(absl::StrCat("cache.breakpoints[", i, "].position"), mark.position);
+    QUIRE_RETURN_IF_ERROR(
+        retention.AddBreakpoint(static_cast<int32_t>(mark.position),
+                                absl::Seconds(mark.ttl_seconds.value_or(static_cast<double>(kDefaultBreakpointTtl)))));
+  }
+  if (cache.decode_retention)
+    QUIRE_RETURN_IF_ERROR(
+        Keep(prompt_tokens, std::numeric_limits<int32_t>::max(), *cache.decode_retention, &retention));
+  return retention;
 }
 
 absl::Status Validator::CheckPrompt(GenerateRequest* in, ValidatedRequest* out) const {

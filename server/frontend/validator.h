@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "model/sampling_params.h"
+#include "scheduler/request.h"
 #include "server/frontend/generate_request.h"
 
 namespace quire {
@@ -41,7 +42,7 @@ class ValidatedRequest {
   bool has_seed = false;
   bool want_text = true;
   bool want_token_ids = true;
-  std::string cache_salt;
+  CacheRequest cache;
   int32_t priority = 0;
   absl::Time deadline;
   bool offline = false;
@@ -70,11 +71,19 @@ class Validator {
   // behind the prompt if the client gave none.
   absl::Status FitPrompt(absl::Span<const int32_t> prompt_ids, bool has_max_tokens, SamplingParams* params) const;
 
+  // What a validated request keeps of a prompt of so many tokens and of what follows it: checks ranges and breakpoints
+  // against the length.
+  static absl::StatusOr<Retention> FitRetention(const CacheRequest& cache, int32_t prompt_tokens);
+
+  static absl::Status CheckSalt(const std::string& field, const std::string& salt);
+  static absl::Status CheckTenant(const std::string& field, const std::string& tenant);
+
  private:
   absl::Status CheckModel(const std::string& model) const;
   absl::Status CheckSampling(const GenerateRequest& in, ValidatedRequest* out) const;
   absl::Status CheckStopping(const GenerateRequest& in, ValidatedRequest* out) const;
   absl::Status CheckOutput(const GenerateRequest& in, ValidatedRequest* out) const;
+  absl::Status CheckCache(const CacheRequest& cache) const;
   absl::Status CheckPrompt(GenerateRequest* in, ValidatedRequest* out) const;
 
   RequestLimits limits_;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "server/grpc/cache_convert.h"
 
 namespace quire {
 namespace {
@@ -97,7 +98,7 @@ GenerateRequest FromProto(v1::GenerateRequest& request) {
   FromProto(request.sampling(), &out);
   FromProto(request.stopping(), &out);
   FromProto(request.output(), &out);
-  out.cache_salt = request.cache().salt();
+  FromProto(request.cache(), &out.cache);
   out.priority = request.priority();
   out.offline = request.offline();
   if (request.has_ttft_target_ms()) out.ttft_target_ms = request.ttft_target_ms();
@@ -119,6 +120,8 @@ void ToProto(const std::string& request_id, const OutputDelta& delta, v1::Genera
   usage->set_prompt_tokens(delta.usage->prompt_tokens);
   usage->set_cached_tokens(delta.usage->cached_tokens);
   usage->set_completion_tokens(delta.usage->completion_tokens);
+  if (delta.usage->cache_miss.reason != MissReason::kNone)
+    ToProto(delta.usage->cache_miss, usage->mutable_cache_miss());
   ToProto(delta.timings, response->mutable_timings());
 }
 

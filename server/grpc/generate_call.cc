@@ -14,11 +14,11 @@ absl::StatusOr<uint64_t> Submit(const grpc::CallbackServerContext& context, cons
   if (request->has_token_ids()) QUIRE_RETURN_IF_ERROR(frontend.CheckPromptLength(request->token_ids().ids_size()));
   // gRPC keeps the request for us alone; its text is moved out, not copied.
   GenerateRequest out = FromProto(*const_cast<v1::GenerateRequest*>(request));
-  const auto deadline = context.deadline();
-  if (deadline != std::chrono::system_clock::time_point::max()) out.deadline = absl::FromChrono(deadline);
   // As long as there are no keys, a client says who it is.
   const auto tenant = context.client_metadata().find("x-tenant");
   if (tenant != context.client_metadata().end()) out.tenant.assign(tenant->second.data(), tenant->second.size());
+  const auto deadline = context.deadline();
+  if (deadline != std::chrono::system_clock::time_point::max()) out.deadline = absl::FromChrono(deadline);
   return frontend.Generate(std::move(out), std::move(sink));
 }
 

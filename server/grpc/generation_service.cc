@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/frontend/errors.h"
+#include "server/grpc/answer.h"
 #include "server/grpc/generate_reactors.h"
 #include "server/grpc/status_details.h"
 
@@ -15,43 +16,26 @@ constexpr int kMaxAbortIds = 4096, kMaxDetokenizeIds = 1 << 20;
 // A token is a byte or more and an id three bytes at most: the answer stays below the 4 MiB that clients take.
 constexpr size_t kMaxTokenizeBytes = 1 << 20;
 
-grpc::Status Loading() {
-  return ToGrpcStatus(RetryAfter(absl::UnavailableError("the model is still loading"), absl::Seconds(1)));
-}
-
-// A stream that says nothing but its status.
-class RefusedStream final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
- public:
-  explicit RefusedStream(const grpc::Status& status) { Finish(status); }
-  void OnDone() override { delete this; }
-};
-
-grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const grpc::Status& status) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(status);
-  return reactor;
-}
-
 }  // namespace
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* GenerationService::GenerateStream(grpc::CallbackServerContext* context,
                                                                                   const v1::GenerateRequest* request) {
   if (Frontend* const to = frontend()) return StreamReactor::Start(context, request, *to, streams_);
-  return new RefusedStream(Loading());
+  return new RefusedStream<v1::GenerateResponse>(LoadingStatus());
 }
 
 grpc::ServerUnaryReactor* GenerationService::Generate(grpc::CallbackServerContext* context,
                                                       const v1::GenerateRequest* request,
                                                       v1::GenerateResponse* response) {
   if (Frontend* const to = frontend()) return UnaryReactor::Start(context, request, response, *to, streams_);
-  return Answer(context, Loading());
+  return Answer(context, LoadingStatus());
 }
 
 grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContext* context,
                                                       const v1::TokenizeRequest* request,
                                                       v1::TokenizeResponse* response) {
   Frontend* const to = frontend();
-  if (to == nullptr) return Answer(context, Loading());
+  if (to == nullptr) return Answer(context, LoadingStatus());
   if (request->text().size() > kMaxTokenizeBytes)
     return Answer(
         context, ToGrpcStatus(InvalidField("text", absl::StrCat(request->text().size(), " bytes are too long; at most ",
@@ -73,7 +57,7 @@ grpc::ServerUnaryReactor* GenerationService::Detokenize(grpc::CallbackServerCont
                                                         const v1::DetokenizeRequest* request,
                                                         v1::DetokenizeResponse* response) {
   Frontend* const to = frontend();
-  if (to == nullptr) return Answer(context, Loading());
+  if (to == nullptr) return Answer(context, LoadingStatus());
   if (request->ids_size() > kMaxDetokenizeIds)
     return Answer(context,
                   ToGrpcStatus(InvalidField(
@@ -119,7 +103,7 @@ grpc::ServerUnaryReactor* GenerationService::GetStats(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* GenerationService::AnswerNow(grpc::CallbackServerContext* context,
                                                        const std::function<absl::Status(Frontend&)>& body) {
   Frontend* const to = frontend();
-  return Answer(context, to == nullptr ? Loading() : ToGrpcStatus(body(*to)));
+  return Answer(context, to == nullptr ? LoadingStatus() : ToGrpcStatus(body(*to)));
 }
 
 }  // namespace quire

@@ -18,13 +18,14 @@
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "kernels/base/status_macros.h"
+#include "server/grpc/admin_service.h"
 #include "server/grpc/generation_service.h"
 #include "spdlog/spdlog.h"
 
 namespace quire {
 namespace {
 
-constexpr char kServiceName[] = "quire.v1.Generation";
+constexpr const char* kHealthNames[] = {"", "quire.v1.Generation", "quire.v1.Admin"};  // "": the process
 constexpr int kMaxReceiveBytes = 64 << 20;
 constexpr absl::Duration kWatchInterval = absl::Milliseconds(100);
 
@@ -89,7 +90,8 @@ void SetArguments(const GrpcServerOptions& options, grpc::ServerBuilder* builder
 GrpcServer::GrpcServer(GrpcServerOptions options)
     : options_(std::move(options)),
       service_(std::make_unique<GenerationService>(
-          ServedModel{options_.version, options_.max_num_seqs, options_.max_num_batched_tokens})) {}
+          ServedModel{options_.version, options_.max_num_seqs, options_.max_num_batched_tokens})),
+      admin_(std::make_unique<AdminService>()) {}
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(GrpcServerOptions options) {
   std::unique_ptr<GrpcServer> server(new GrpcServer(std::move(options)));
@@ -115,12 +117,12 @@ absl::Status GrpcServer::Open() {
   int port = -1;
   builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(service_.get());
+  builder.RegisterService(admin_.get());
   server_ = builder.BuildAndStart();
   if (server_ == nullptr || (unix_path.empty() && port <= 0))
     return absl::UnavailableError(absl::StrCat("--grpc-listen: cannot listen on ", listen,
                                                "; another process may, or the address is not of this machine"));
-  server_->GetHealthCheckService()->SetServingStatus("", false);
-  server_->GetHealthCheckService()->SetServingStatus(kServiceName, false);
+  SetHealth(false);
   address_ = unix_path.empty() ? absl::StrCat(listen.substr(0, listen.rfind(':')), ":", port) : listen;
   watcher_ = std::thread([this] { Watch(); });
   return absl::OkStatus();
@@ -130,6 +132,7 @@ GrpcServer::~GrpcServer() { Shutdown(absl::Now()); }
 
 void GrpcServer::SetFrontend(Frontend* frontend) {
   service_->SetFrontend(frontend);
+  admin_->SetFrontend(frontend);
   absl::MutexLock lock(&mutex_);
   frontend_ = frontend;
   UpdateHealth();
@@ -172,8 +175,11 @@ void GrpcServer::UpdateHealth() {
   if (serving == serving_) return;
   serving_ = serving;
   spdlog::info("health is {}", serving ? "SERVING" : "NOT_SERVING");
-  server_->GetHealthCheckService()->SetServingStatus("", serving);
-  server_->GetHealthCheckService()->SetServingStatus(kServiceName, serving);
+  SetHealth(serving);
+}
+
+void GrpcServer::SetHealth(bool serving) {
+  for (const char* name : kHealthNames) server_->GetHealthCheckService()->SetServingStatus(name, serving);
 }
 
 }  // namespace quire

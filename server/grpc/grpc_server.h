@@ -16,6 +16,7 @@ class Server;
 namespace quire {
 
 class Frontend;
+class AdminService;
 class GenerationService;
 
 struct GrpcServerOptions {
@@ -30,8 +31,8 @@ struct GrpcServerOptions {
   int32_t max_num_seqs = 0, max_num_batched_tokens = 0;  // for GetModelInfo
 };
 
-// The gRPC port: quire.v1.Generation, grpc.health.v1.Health (for "" and for the service), reflection. This header
-// brings no gRPC header. Any thread.
+// The gRPC port: quire.v1.Generation and Admin, grpc.health.v1.Health (for "" and both services), reflection. This
+// header brings no gRPC header. Any thread.
 class GrpcServer {
  public:
   // Opens the port; everything is NOT_SERVING and UNAVAILABLE until SetFrontend. kFailedPrecondition for an address
@@ -57,11 +58,13 @@ class GrpcServer {
   absl::Status Open();
   // Looks after health and stalled streams until Shutdown.
   void Watch();
+  void SetHealth(bool serving);
   void UpdateHealth() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const GrpcServerOptions options_;
   std::string address_;
   std::unique_ptr<GenerationService> service_;
+  std::unique_ptr<AdminService> admin_;
   std::unique_ptr<grpc::Server> server_;
   std::thread watcher_;
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <limits>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -42,11 +44,22 @@ absl::Status Read(const std::string& field, const Json& value, float* out) {
   return absl::OkStatus();
 }
 
+absl::Status Read(const std::string& field, const Json& value, double* out) {
+  if (!value.is_number()) return WrongType(field, "a number", value);
+  *out = value.get<double>();
+  return absl::OkStatus();
+}
+
 absl::Status Read(const std::string& field, const Json& value, std::string* out) {
   if (!value.is_string()) return WrongType(field, "a string", value);
   *out = value.get<std::string>();
   return absl::OkStatus();
 }
+
+// Objects; below.
+absl::Status Read(const std::string& field, const Json& value, KeepRequest* out);
+absl::Status Read(const std::string& field, const Json& value, CacheRequest::Range* out);
+absl::Status Read(const std::string& field, const Json& value, CacheRequest::Breakpoint* out);
 
 template <typename T>
 absl::Status Read(const std::string& field, const Json& value, std::vector<T>* out) {
@@ -61,6 +74,43 @@ absl::Status Read(const std::string& field, const Json& value, std::vector<T>* o
 template <typename T>
 absl::Status Read(const std::string& field, const Json& value, std::optional<T>* out) {
   return Read(field, value, &out->emplace());
+}
+
+// Reads one member of an object, if it is there.
+template <typename T>
+absl::Status ReadMemberOf(const std::string& field, const Json& object, const char* name, T* out) {
+  const auto found = object.find(name);
+  if (found == object.end() || found->is_null()) return absl::OkStatus();
+  return Read(absl::StrCat(field, ".", name), *found, out);
+}
+
+// An object without members of other names.
+absl::Status CheckObject(const std::string& field, const Json& value, std::initializer_list<std::string_view> names) {
+  if (!value.is_object()) return WrongType(field, "an object", value);
+  for (const auto& [name, member] : value.items()) {
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      return InvalidField(absl::StrCat(field, ".", name), "is no field of it");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Read(const std::string& field, const Json& value, KeepRequest* out) {
+  QUIRE_RETURN_IF_ERROR(CheckObject(field, value, {"priority", "ttl_seconds"}));
+  QUIRE_RETURN_IF_ERROR(ReadMemberOf(field, value, "priority", &out->priority));
+  return ReadMemberOf(field, value, "ttl_seconds", &out->ttl_seconds);
+}
+
+absl::Status Read(const std::string& field, const Json& value, CacheRequest::Range* out) {
+  QUIRE_RETURN_IF_ERROR(CheckObject(field, value, {"begin", "end", "keep"}));
+  QUIRE_RETURN_IF_ERROR(ReadMemberOf(field, value, "begin", &out->begin));
+  QUIRE_RETURN_IF_ERROR(ReadMemberOf(field, value, "end", &out->end));
+  return ReadMemberOf(field, value, "keep", &out->keep);
+}
+
+absl::Status Read(const std::string& field, const Json& value, CacheRequest::Breakpoint* out) {
+  QUIRE_RETURN_IF_ERROR(CheckObject(field, value, {"position", "ttl_seconds"}));
+  QUIRE_RETURN_IF_ERROR(ReadMemberOf(field, value, "position", &out->position));
+  return ReadMemberOf(field, value, "ttl_seconds", &out->ttl_seconds);
 }
 
 absl::Status ReadPromptIds(const std::string& field, const Json& value, GenerateRequest* out) {
@@ -90,6 +140,11 @@ absl::Status ReadMember(const std::string& field, const Json& value, GenerateReq
   return Read(field, value, &(out->*Member));
 }
 
+template <auto Member>
+absl::Status ReadCacheMember(const std::string& field, const Json& value, GenerateRequest* out) {
+  return Read(field, value, &(out->cache.*Member));
+}
+
 struct Field {
   const char* name;
   absl::Status (*read)(const std::string& field, const Json& value, GenerateRequest* out);
@@ -117,7 +172,13 @@ constexpr Field kFields[] = {
     {"logprobs", &ReadMember<&Request::logprobs>},
     {"prompt_logprobs", &ReadMember<&Request::prompt_logprobs>},
     {"skip_special_tokens", &ReadMember<&Request::skip_special_tokens>},
-    {"cache_salt", &ReadMember<&Request::cache_salt>},
+    {"tenant", &ReadMember<&Request::tenant>},
+    {"cache_salt", &ReadCacheMember<&CacheRequest::salt>},
+    {"cache_no_read", &ReadCacheMember<&CacheRequest::no_read>},
+    {"cache_no_write", &ReadCacheMember<&CacheRequest::no_write>},
+    {"cache_retention", &ReadCacheMember<&CacheRequest::retention>},
+    {"cache_decode_retention", &ReadCacheMember<&CacheRequest::decode_retention>},
+    {"cache_breakpoints", &ReadCacheMember<&CacheRequest::breakpoints>},
     {"priority", &ReadMember<&Request::priority>},
 };
 

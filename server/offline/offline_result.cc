@@ -127,9 +127,14 @@ std::string OfflineResult::ToJson(const nlohmann::json& id) const {
     }
     json.push_back(']');
   }
-  const Json usage = {{"prompt_tokens", usage_.prompt_tokens},
-                      {"cached_tokens", usage_.cached_tokens},
-                      {"completion_tokens", usage_.completion_tokens}};
+  Json usage = {{"prompt_tokens", usage_.prompt_tokens},
+                {"cached_tokens", usage_.cached_tokens},
+                {"completion_tokens", usage_.completion_tokens}};
+  if (const CacheMiss& miss = usage_.cache_miss; miss.reason != MissReason::kNone) {
+    usage["cache_miss"] = {{"reason", MissReasonName(miss.reason)}, {"block", miss.block}};
+    if (miss.reason == MissReason::kEvicted)
+      usage["cache_miss"]["evicted_seconds_ago"] = absl::ToDoubleSeconds(miss.evicted_ago);
+  }
   const Json timings = {{"queue", absl::ToDoubleSeconds(timings_.queue)},
                         {"prefill", absl::ToDoubleSeconds(timings_.prefill)},
                         {"decode", absl::ToDoubleSeconds(timings_.decode)},

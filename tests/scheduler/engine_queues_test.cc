@@ -209,22 +209,23 @@ TEST(EngineInboxTest, IdleMeansNoLiveRequest) {
   engine.join();
 }
 
-TEST(EngineInboxTest, InspectionsAreAnsweredAlsoAtTheEnd) {
+TEST(EngineInboxTest, TasksAreTakenOnceAndTheRestComesBackAtTheEnd) {
   EngineInbox inbox(QueueLimits{10, 1000});
-  Inspection early;
-  EXPECT_FALSE(inbox.PostInspection(&early)) << "no engine thread yet";
+  int runs = 0;
+  const auto task = [&runs] { ++runs; };
+  EXPECT_FALSE(inbox.PostTask(task)) << "no engine thread yet";
   inbox.Open();
-  std::thread engine([&] {
-    EngineMessages messages;
-    inbox.Take(absl::InfiniteFuture(), &messages);
-    for (Inspection* inspection : messages.inspections) inbox.Answer(inspection, absl::InternalError("broken"));
-  });
-  Inspection inspection;
-  EXPECT_TRUE(inbox.PostInspection(&inspection));
-  engine.join();
-  EXPECT_EQ(inspection.answer.code(), absl::StatusCode::kInternal);
-  inbox.Close(absl::OkStatus());
-  EXPECT_FALSE(inbox.PostInspection(&inspection));
+  EXPECT_TRUE(inbox.PostTask(task));
+  EngineMessages messages;
+  inbox.Take(absl::InfiniteFuture(), &messages);
+  ASSERT_EQ(messages.tasks.size(), 1u);
+  messages.tasks[0]();
+  EXPECT_EQ(runs, 1);
+  EXPECT_TRUE(inbox.PostTask(task));
+  EXPECT_TRUE(inbox.PostTask(task));
+  EXPECT_EQ(inbox.Close().size(), 2u);
+  EXPECT_FALSE(inbox.PostTask(task));
+  EXPECT_TRUE(inbox.Close().empty());
 }
 
 }  // namespace

@@ -478,7 +478,7 @@ TEST_F(FrontendTest, SeedsAreRepeatableAndSaltsSeparatePrompts) {
   const uint64_t first_seed = submitted_.params.seed;
   const BlockHash unsalted = submitted_.root_hash;
   GenerateRequest salted = TextRequest("abcdefgh");
-  salted.cache_salt = "s";
+  salted.cache.salt = "s";
   Start(salted);
   EXPECT_NE(submitted_.params.seed, first_seed);
   EXPECT_FALSE(submitted_.root_hash == unsalted);

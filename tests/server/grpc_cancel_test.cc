@@ -49,6 +49,7 @@ class AbortWatch final : public Engine {
   const EngineInfo& info() const override { return engine_->info(); }
   EngineStats GetStats() const override { return engine_->GetStats(); }
   bool IsHealthy() const override { return engine_->IsHealthy(); }
+  absl::Status Post(Task task) override { return engine_->Post(std::move(task)); }
   absl::Status CheckInvariants() override { return engine_->CheckInvariants(); }
 
  private:

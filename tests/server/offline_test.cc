@@ -59,8 +59,34 @@ TEST(OfflineRequestTest, ReadsEveryField) {
   EXPECT_EQ(request.logprobs, 3);
   EXPECT_EQ(request.prompt_logprobs, -1);
   EXPECT_FALSE(request.skip_special_tokens);
-  EXPECT_EQ(request.cache_salt, "s");
+  EXPECT_EQ(request.cache.salt, "s");
   EXPECT_EQ(request.priority, -2);
+}
+
+TEST(OfflineRequestTest, ReadsWhatConcernsTheCache) {
+  const GenerateRequest request = Parse(
+      R"({"prompt": "hi", "tenant": "t", "cache_no_read": true, "cache_no_write": true,
+          "cache_retention": [{"begin": 2, "end": 4, "keep": {"priority": 90, "ttl_seconds": 1.5}}, {"keep": {}}],
+          "cache_decode_retention": {"priority": 0}, "cache_breakpoints": [{"position": 7, "ttl_seconds": 60}]})");
+  const CacheRequest& cache = request.cache;
+  EXPECT_EQ(request.tenant, "t");
+  EXPECT_TRUE(cache.no_read);
+  EXPECT_TRUE(cache.no_write);
+  ASSERT_EQ(cache.retention.size(), 2u);
+  EXPECT_EQ(cache.retention[0].begin, 2);
+  EXPECT_EQ(cache.retention[0].end, 4);
+  EXPECT_EQ(cache.retention[0].keep.priority, 90);
+  EXPECT_EQ(cache.retention[0].keep.ttl_seconds, 1.5);
+  EXPECT_FALSE(cache.retention[1].end.has_value());
+  EXPECT_FALSE(cache.retention[1].keep.priority.has_value());
+  EXPECT_EQ(cache.decode_retention->priority, 0);
+  ASSERT_EQ(cache.breakpoints.size(), 1u);
+  EXPECT_EQ(cache.breakpoints[0].position, 7);
+  EXPECT_EQ(cache.breakpoints[0].ttl_seconds, 60);
+  EXPECT_THAT(Error(R"({"prompt": "x", "cache_retention": [{"start": 1}]})"), HasSubstr("cache_retention[0].start"));
+  EXPECT_THAT(Error(R"({"prompt": "x", "cache_decode_retention": 5})"), HasSubstr("must be an object"));
+  EXPECT_THAT(Error(R"({"prompt": "x", "cache_breakpoints": [{"position": "1"}]})"),
+              HasSubstr("cache_breakpoints[0].position: must be an integer"));
 }
 
 TEST(OfflineRequestTest, IdsNullAndOneStopString) {

@@ -39,7 +39,24 @@ TEST(ValidatorTest, RefusesEveryFieldOutOfRangeNamingFieldValueAndLimit) {
   const std::vector<BadCase> cases = {
       {"request_id", "257", "256", [](auto& r) { r.request_id = std::string(257, 'x'); }},
       {"request_id", "", "UTF-8", [](auto& r) { r.request_id = "\xFF"; }},
-      {"cache.salt", "257", "256", [](auto& r) { r.cache_salt = std::string(257, 'x'); }},
+      {"cache.salt", "257", "256", [](auto& r) { r.cache.salt = std::string(257, 'x'); }},
+      {"x-tenant", "257", "256", [](auto& r) { r.tenant = std::string(257, 'x'); }},
+      {"cache.retention", "4", "3", [](auto& r) { r.cache.retention.resize(4); }},
+      {"cache.retention[0].begin", "-1", "0",
+       [](auto& r) { r.cache.retention = {{.begin = -1, .end = {}, .keep = {}}}; }},
+      {"cache.retention[0].begin", "31", "30",
+       [](auto& r) { r.cache.retention = {{.begin = 31, .end = {}, .keep = {}}}; }},
+      {"cache.retention[0].end", "2", "3", [](auto& r) { r.cache.retention = {{.begin = 2, .end = 2, .keep = {}}}; }},
+      {"cache.retention[0].keep.priority", "101", "100",
+       [](auto& r) { r.cache.retention = {{.begin = 0, .end = {}, .keep = {.priority = 101, .ttl_seconds = {}}}}; }},
+      {"cache.decode_retention.priority", "-1", "0",
+       [](auto& r) { r.cache.decode_retention = {.priority = -1, .ttl_seconds = {}}; }},
+      {"cache.decode_retention.ttl_seconds", "nan", "2592000",
+       [=](auto& r) { r.cache.decode_retention = {.priority = {}, .ttl_seconds = nan}; }},
+      {"cache.breakpoints", "5", "4", [](auto& r) { r.cache.breakpoints.resize(5); }},
+      {"cache.breakpoints[0].position", "0", "1", [](auto& r) { r.cache.breakpoints.resize(1); }},
+      {"cache.breakpoints[0].ttl_seconds", "0", "2592000",
+       [](auto& r) { r.cache.breakpoints = {{.position = 1, .ttl_seconds = 0}}; }},
       {"priority", "1001", "1000", [](auto& r) { r.priority = 1001; }},
       {"priority", "-1001", "-1000", [](auto& r) { r.priority = -1001; }},
       {"sampling.temperature", "-0.5", "0", [](auto& r) { r.temperature = -0.5f; }},
@@ -184,6 +201,26 @@ TEST(ValidatorTest, FitPromptSaysBothLengthsAndFillsMaxTokens) {
   EXPECT_FALSE(validator.FitPrompt(outside, false, &params).ok());
   params.min_tokens = 23;
   EXPECT_EQ(FieldOf(validator.FitPrompt(ids, false, &params)), "stopping.min_tokens");
+}
+
+TEST(ValidatorTest, RetentionFitsThePromptOrNamesTheFieldThatDoesNot) {
+  CacheRequest cache;
+  cache.retention = {{.begin = 2, .end = 4, .keep = {.priority = 90, .ttl_seconds = 60}}};
+  cache.breakpoints = {{.position = 6, .ttl_seconds = {}}};
+  cache.decode_retention = {.priority = 5, .ttl_seconds = {}};
+  const auto retention = Validator::FitRetention(cache, 8);
+  ASSERT_TRUE(retention.ok()) << retention.status();
+  EXPECT_EQ(retention->For(0, 2).priority, Retention::kBreakpointPriority);
+  EXPECT_EQ(retention->For(0, 2).ttl, absl::Minutes(5));
+  EXPECT_EQ(retention->For(2, 4).priority, 90);
+  EXPECT_EQ(retention->For(2, 4).ttl, absl::Minutes(1));
+  EXPECT_EQ(retention->For(6, 8).priority, kDefaultRetention);
+  EXPECT_EQ(retention->For(8, 12).priority, 5);
+  EXPECT_EQ(FieldOf(Validator::FitRetention(cache, 5).status()), "cache.breakpoints[0].position");
+  EXPECT_EQ(FieldOf(Validator::FitRetention(cache, 3).status()), "cache.retention[0].end");
+  EXPECT_EQ(FieldOf(Validator::FitRetention(cache, 2).status()), "cache.retention[0].begin");
+  cache.retention[0].end.reset();
+  EXPECT_EQ(Validator::FitRetention(cache, 8)->For(7, 8).priority, 90) << "to the end of the prompt";
 }
 
 }  // namespace

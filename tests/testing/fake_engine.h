@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "block_manager/block_manager.h"
 #include "kernels/base/mutex.h"
 #include "scheduler/engine.h"
 
@@ -135,6 +136,13 @@ class FakeEngine final : public Engine {
     MutexLock lock(&mutex_);
     return healthy_;
   }
+  // At once, on the caller's thread.
+  absl::Status Post(Task task) override {
+    MutexLock lock(&mutex_);
+    if (stopped_) return absl::UnavailableError("the engine does not run");
+    task(blocks_);
+    return absl::OkStatus();
+  }
   absl::Status CheckInvariants() override { return absl::OkStatus(); }
 
  private:
@@ -196,6 +204,7 @@ class FakeEngine final : public Engine {
   std::vector<std::pair<uint64_t, int32_t>> aborts_;
   std::vector<std::pair<uint64_t, bool>> holds_;
   absl::Status refusal_;
+  BlockManager blocks_{{.num_blocks = 101, .block_size = 4}};
   bool healthy_ = true;
   bool stopped_ = false;
   Queue queue_{*this};
