@@ -90,6 +90,13 @@ absl::Status CheckBatch(const ForwardBatch& batch, const BatchLimits& limits) {
     QUIRE_RETURN_IF_ERROR(CheckRange("block_copies", {&copy.src, 1}, 0, limits.num_blocks - 1));
     QUIRE_RETURN_IF_ERROR(CheckRange("block_copies", {&copy.dst, 1}, 0, limits.num_blocks - 1));
   }
+  for (const auto items : {batch.integrity.checksums, batch.integrity.verify}) {
+    for (const KvIntegrityWork::Item& item : items) {
+      QUIRE_RETURN_IF_ERROR(CheckRange("integrity.block", {&item.block, 1}, 0, limits.num_blocks - 1));
+      QUIRE_RETURN_IF_ERROR(CheckRange("integrity.num_tokens", {&item.num_tokens, 1}, 0, limits.block_size));
+    }
+  }
+  QUIRE_RETURN_IF_ERROR(CheckRange("integrity.poison", batch.integrity.poison, 0, limits.num_blocks - 1));
   const int64_t last_row = static_cast<int64_t>(num_tokens) - 1;
   for (const SampleRow& sample : batch.samples) {
     QUIRE_RETURN_IF_ERROR(CheckRange("samples", {&sample.logits_row, 1}, 0, last_row));

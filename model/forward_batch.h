@@ -18,6 +18,19 @@ struct GroupTables {
   int64_t block_table_stride = 0;
 };
 
+// What the integrity mode wants of a step (model/kv_integrity.h); with it, there is one layer group.
+struct KvIntegrityWork {
+  struct Item {
+    int32_t block = 0;
+    int32_t num_tokens = 0;  // its first tokens; what lies behind them may hold anything
+  };
+  absl::Span<const Item> checksums = {};  // keep one of the contents: before the block copies
+  absl::Span<const Item> verify = {};     // must still have the one kept: then
+  absl::Span<const int32_t> poison = {};  // nobody may read them: after the copies
+
+  bool empty() const { return checksums.empty() && verify.empty() && poison.empty(); }
+};
+
 // One step as the model sees it: a flat batch of T tokens from S sequences. All arrays are host memory of the caller
 // and stay valid until Wait returned. The model learns neither requests nor owners of blocks.
 struct ForwardBatch {
@@ -30,6 +43,7 @@ struct ForwardBatch {
   int64_t block_table_stride = 0;                  // of group 0
   absl::Span<const GroupTables> more_groups = {};  // groups 1, 2, ...: no block stands in the tables of two groups
   absl::Span<const BlockCopyIds> block_copies;     // done before anything else of the step, in order, on every layer
+  KvIntegrityWork integrity = {};
   // Rows of this batch whose logits are wanted: `logits_row` of SampleRow and ScoreRow is a row in [0, T).
   absl::Span<const SampleRow> samples;
   absl::Span<const ScoreRow> scores;

@@ -147,11 +147,6 @@ absl::Status Transformer::Forward(const ForwardBatch& batch, const KvCache& kv, 
   result->samples.resize(batch.samples.size());
   result->scores.resize(batch.scores.size());
   result->logprobs.clear();
-  if (!batch.block_copies.empty()) {
-    for (const PagedKvView& array : kv.arrays()) {
-      QUIRE_RETURN_IF_ERROR(backend_.ops().CopyBlocks({batch.block_copies, array}));
-    }
-  }
   if (batch.token_ids.empty()) return absl::OkStatus();
   const LayerStep step = StepOf(batch);
   QUIRE_RETURN_IF_ERROR(RunLayers(batch, step, kv));

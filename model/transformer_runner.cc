@@ -9,6 +9,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 #include "model/batch_check.h"
+#include "model/kv_integrity.h"
 #include "model/transformer.h"
 #include "model/weight_source.h"
 
@@ -23,7 +24,7 @@ class TransformerRunner : public ModelRunner {
     QUIRE_CHECK(!in_flight_);
     QUIRE_RETURN_IF_ERROR(CheckBatch(batch, limits_));
     backend_->ops().ResetTimes();
-    QUIRE_RETURN_IF_ERROR(model_->Forward(batch, *kv_, &result_));
+    QUIRE_RETURN_IF_ERROR(Run(batch));
     result_.times = backend_->ops().times();
     in_flight_ = true;
     return absl::OkStatus();
@@ -47,6 +48,7 @@ class TransformerRunner : public ModelRunner {
  private:
   explicit TransformerRunner(TransformerRunnerOptions options) : backend_(std::move(options.backend)) {}
 
+  absl::Status Run(const ForwardBatch& batch);
   absl::Status WarmUp();
 
   ModelConfig config_;
@@ -54,6 +56,7 @@ class TransformerRunner : public ModelRunner {
   std::unique_ptr<Backend> backend_;  // outlives what it allocated and packed
   std::unique_ptr<Transformer> model_;
   std::optional<KvCache> kv_;
+  std::optional<KvIntegrity> integrity_;
   BatchLimits limits_;
   StepResult result_;
   bool in_flight_ = false;
@@ -69,7 +72,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> TransformerRunner::Create(Transform
   QUIRE_RETURN_IF_ERROR(CheckOption("max_num_batched_tokens", options.max_num_batched_tokens, 1, 1 << 20));
   QUIRE_RETURN_IF_ERROR(CheckOption("max_num_seqs", options.max_num_seqs, 1, 65536));
   const std::string path = options.model_path;
-  const bool random = options.random_weights, group_layers = options.group_layers;
+  const bool random = options.random_weights, group_layers = options.group_layers, shadow_kv = options.shadow_kv;
   const uint64_t seed = options.seed;
   const int32_t num_blocks = options.num_kv_blocks, block_size = options.block_size;
   const int32_t max_tokens = options.max_num_batched_tokens, max_seqs = options.max_num_seqs;
@@ -89,9 +92,22 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> TransformerRunner::Create(Transform
   }
   QUIRE_ASSIGN_OR_RETURN(runner->model_, Transformer::Load(backend, config, groups, *weights, max_tokens));
   QUIRE_ASSIGN_OR_RETURN(runner->kv_, KvCache::Create(backend, config, groups, num_blocks, block_size, kv_dtype));
+  runner->integrity_.emplace(&*runner->kv_, shadow_kv);
   runner->limits_ = {max_tokens, max_seqs, config.vocab_size, num_blocks, block_size, groups.size()};
   QUIRE_RETURN_IF_ERROR(runner->WarmUp());
   return std::unique_ptr<ModelRunner>(std::move(runner));
+}
+
+absl::Status TransformerRunner::Run(const ForwardBatch& batch) {
+  QUIRE_RETURN_IF_ERROR(integrity_->BeforeCopies(batch.integrity));
+  if (!batch.block_copies.empty()) {
+    for (const PagedKvView& array : kv_->arrays()) {
+      QUIRE_RETURN_IF_ERROR(backend_->ops().CopyBlocks({batch.block_copies, array}));
+    }
+  }
+  integrity_->AfterCopies(batch);
+  QUIRE_RETURN_IF_ERROR(model_->Forward(batch, *kv_, &result_));
+  return integrity_->AfterStep(batch);
 }
 
 // A few tokens into the null block, then one more: a prefill and a decode step. What is left there is never read.

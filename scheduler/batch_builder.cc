@@ -50,6 +50,17 @@ int32_t* BatchBuilder::ResizeTables(const SchedulePlan& plan, int32_t stride, in
   return block_tables.data();
 }
 
+void BatchBuilder::CopyIntegrityWork(const IntegrityWork& work) {
+  const auto copy = [](const std::vector<IntegrityWork::Item>& from, std::vector<KvIntegrityWork::Item>* to) {
+    to->clear();
+    for (const IntegrityWork::Item& item : from) to->push_back({static_cast<int32_t>(item.block), item.num_tokens});
+  };
+  copy(work.checksums, &checksums_);
+  copy(work.verify, &verify_);
+  poison_.clear();
+  for (const BlockId block : work.poison) poison_.push_back(static_cast<int32_t>(block));
+}
+
 const ForwardBatch& BatchBuilder::Build(const SchedulePlan& plan) {
   token_ids_.clear();
   positions_.clear();
@@ -86,6 +97,8 @@ const ForwardBatch& BatchBuilder::Build(const SchedulePlan& plan) {
     block_copies_.push_back({static_cast<int32_t>(copy.src), static_cast<int32_t>(copy.dst)});
   }
 
+  CopyIntegrityWork(plan.integrity);
+
   batch_ = {.token_ids = token_ids_,
             .positions = positions_,
             .slot_mapping = tables_[0].slot_mapping,
@@ -95,6 +108,7 @@ const ForwardBatch& BatchBuilder::Build(const SchedulePlan& plan) {
             .block_table_stride = stride,
             .more_groups = more_groups_,
             .block_copies = block_copies_,
+            .integrity = {.checksums = checksums_, .verify = verify_, .poison = poison_},
             .samples = plan.samples,
             .scores = plan.scores};
   return batch_;

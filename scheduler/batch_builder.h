@@ -26,6 +26,7 @@ class BatchBuilder {
   struct Tables {
     std::vector<int32_t> slot_mapping, block_tables;
   };
+  void CopyIntegrityWork(const IntegrityWork& work);
   void CopyTables(const SchedulePlan& plan, int32_t stride);
   void FillTables(const SchedulePlan& plan, int32_t stride, int32_t group);
   int32_t* ResizeTables(const SchedulePlan& plan, int32_t stride, int32_t group);
@@ -38,6 +39,8 @@ class BatchBuilder {
   std::vector<Tables> tables_;  // by group
   std::vector<GroupTables> more_groups_;
   std::vector<BlockCopyIds> block_copies_;
+  std::vector<KvIntegrityWork::Item> checksums_, verify_;
+  std::vector<int32_t> poison_;
   ForwardBatch batch_;
 };
 

@@ -26,6 +26,7 @@ BlockManagerOptions BlockOptions(const EngineOptions& options, const EngineInfo&
   BlockManagerOptions blocks;
   blocks.num_blocks = info.num_kv_blocks + 1;
   blocks.block_size = info.block_size;
+  blocks.integrity = options.kv_integrity;
   blocks.enable_prefix_cache = options.scheduler.enable_prefix_caching;
   if (group_windows == std::vector<int32_t>{0}) return blocks;
   blocks.group_windows = group_windows;
@@ -211,6 +212,7 @@ void EngineImpl::Step() {
     scheduler_.Commit(plan_, result_, clock_.now(), outputs_.gathered(), running + scheduling);
   } else {
     result_.times = {};
+    if (absl::IsDataLoss(status)) blocks_.DropAll();  // nobody else may find what this step found
     scheduler_.FailStep(plan_, status, clock_.now(), outputs_.gathered());
   }
   scheduling += Lap(&lap);

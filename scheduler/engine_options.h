@@ -29,10 +29,11 @@ struct EngineOptions {
   int32_t max_queued_requests = 1024;   // waiting ones; beyond: kResourceExhausted
   int64_t max_queued_tokens = 1 << 20;  // prompt tokens of waiting requests; beyond: kResourceExhausted
   absl::Duration max_queue_wait = absl::InfiniteDuration();  // estimated wait; beyond: kResourceExhausted
-  uint64_t seed = 0;                                         // keys the prefix cache and random weights
-  absl::Duration step_timeout = absl::Seconds(60);           // a step that takes longer makes the engine unhealthy
-  int32_t num_output_shards = 1;                             // output queues (detokenizer threads), [1, 16]
-  double sim_time_scale = 1;                                 // sim only: 0 runs without waiting
+  bool kv_integrity = false;  // checksum of what becomes findable, verify what is found, poison what is freed
+  uint64_t seed = 0;          // keys the prefix cache and random weights
+  absl::Duration step_timeout = absl::Seconds(60);  // a step that takes longer makes the engine unhealthy
+  int32_t num_output_shards = 1;                    // output queues (detokenizer threads), [1, 16]
+  double sim_time_scale = 1;                        // sim only: 0 runs without waiting
 };
 
 }  // namespace quire

@@ -168,6 +168,9 @@ void AddStepFlags(CLI::App& app, EngineOptions& options) {
   app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", scheduler.enable_prefix_caching,
                "reuse the KV blocks of equal prompt beginnings; default on")
       ->default_str("true");
+  app.add_flag("--kv-integrity", options.kv_integrity,
+               "keep a checksum of each reusable KV block, verify it on reuse, poison freed blocks: to find faults, "
+               "costs speed");
   app.add_option_function<std::string>(
          "--preemption",
          [](const std::string& text) {

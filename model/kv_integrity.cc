@@ -1,0 +1,107 @@
+#include "model/kv_integrity.h"
+
+#include <cstring>
+
+#include "absl/strings/str_format.h"
+#include "kernels/base/dtype.h"
+#include "xxhash.h"
+
+namespace quire {
+namespace {
+
+constexpr int kPoison = 0xff;  // NaN in each floating-point type
+
+// Calls body(offset, bytes) for what the first `num_tokens` tokens of a block hold: K and V of each head.
+template <typename F>
+void ForRuns(const PagedKvView& view, int32_t first_token, int32_t num_tokens, F body) {
+  const int64_t token_bytes = int64_t{view.head_dim} * SizeOf(view.dtype);
+  for (int32_t run = 0; run < 2 * view.num_kv_heads; ++run) {
+    body((int64_t{run} * view.block_size + first_token) * token_bytes, num_tokens * token_bytes);
+  }
+}
+
+}  // namespace
+
+KvIntegrity::KvIntegrity(const KvCache* kv, bool with_shadow) : kv_(*kv), sealed_(kv->num_blocks()) {
+  if (!with_shadow) return;
+  for (const PagedKvView& view : kv_.arrays()) {
+    const auto* data = static_cast<const std::byte*>(view.data);
+    shadow_.emplace_back(data, data + view.bytes_per_block() * view.num_blocks);
+  }
+}
+
+const std::byte* KvIntegrity::Block(size_t array, int32_t block) const {
+  const PagedKvView& view = kv_.arrays()[array];
+  return static_cast<const std::byte*>(view.data) + view.bytes_per_block() * block;
+}
+
+std::byte* KvIntegrity::ShadowBlock(size_t array, int32_t block) {
+  return shadow_[array].data() + kv_.arrays()[array].bytes_per_block() * block;
+}
+
+uint64_t KvIntegrity::Checksum(int32_t block, int32_t num_tokens) const {
+  uint64_t checksum = 0;
+  for (size_t array = 0; array < kv_.arrays().size(); ++array) {
+    const std::byte* const data = Block(array, block);
+    ForRuns(kv_.arrays()[array], 0, num_tokens,
+            [&](int64_t offset, int64_t bytes) { checksum = XXH3_64bits_withSeed(data + offset, bytes, checksum); });
+  }
+  return checksum;
+}
+
+absl::Status KvIntegrity::BeforeCopies(const KvIntegrityWork& work) {
+  for (const KvIntegrityWork::Item& item : work.checksums) {
+    sealed_[item.block] = {item.num_tokens, Checksum(item.block, item.num_tokens)};
+  }
+  for (const KvIntegrityWork::Item& item : work.verify) {
+    const Sealed& sealed = sealed_[item.block];
+    if (sealed.num_tokens == item.num_tokens && sealed.checksum == Checksum(item.block, item.num_tokens)) continue;
+    return absl::DataLossError(
+        absl::StrFormat("KV block %d changed after it became findable (%d tokens found, %d sealed)", item.block,
+                        item.num_tokens, sealed.num_tokens));
+  }
+  return absl::OkStatus();
+}
+
+void KvIntegrity::AfterCopies(const ForwardBatch& batch) {
+  for (const int32_t block : batch.integrity.poison) {
+    for (const PagedKvView& view : kv_.arrays()) {
+      std::memset(static_cast<std::byte*>(view.data) + view.bytes_per_block() * block, kPoison, view.bytes_per_block());
+    }
+  }
+  for (size_t array = 0; array < shadow_.size(); ++array) {
+    const int64_t bytes = kv_.arrays()[array].bytes_per_block();
+    for (const BlockCopyIds& copy : batch.block_copies) {
+      std::memcpy(ShadowBlock(array, copy.dst), ShadowBlock(array, copy.src), bytes);
+    }
+    for (const int32_t block : batch.integrity.poison) std::memset(ShadowBlock(array, block), kPoison, bytes);
+  }
+}
+
+void KvIntegrity::FollowSlot(int32_t slot) {
+  const int32_t block = slot / kv_.block_size(), offset = slot % kv_.block_size();
+  for (size_t array = 0; array < shadow_.size(); ++array) {
+    ForRuns(kv_.arrays()[array], offset, 1, [&](int64_t at, int64_t bytes) {
+      std::memcpy(ShadowBlock(array, block) + at, Block(array, block) + at, bytes);
+    });
+  }
+}
+
+absl::Status KvIntegrity::AfterStep(const ForwardBatch& batch) {
+  if (shadow_.empty()) return absl::OkStatus();
+  for (int32_t group = 0; group < batch.num_groups(); ++group) {
+    for (const int32_t slot : batch.group(group).slot_mapping) FollowSlot(slot);
+  }
+  for (size_t array = 0; array < shadow_.size(); ++array) {
+    for (int32_t block = 0; block < kv_.num_blocks(); ++block) {
+      if (std::memcmp(Block(array, block), ShadowBlock(array, block), kv_.arrays()[array].bytes_per_block()) == 0) {
+        continue;
+      }
+      return absl::DataLossError(
+          absl::StrFormat("the step changed KV block %d outside of its own slots (array %d)", block, array));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace quire

@@ -1,0 +1,241 @@
+// The integrity mode on real kernels: nothing that is shared or findable is ever written, what is freed is poison, and
+// a block that changed anyway reaches nobody.
+
+#include "model/kv_integrity.h"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "kernels/factory.h"
+#include "model/transformer_runner.h"
+#include "scheduler/engine_with_runner.h"
+#include "tests/integration/row_independence.h"
+#include "tests/scheduler/engine_test_util.h"
+#include "tests/testing/ref_data.h"
+#include "tests/testing/sanitized.h"
+
+namespace quire::testing {
+namespace {
+
+// --- KvIntegrity alone
+
+class KvIntegrityTest : public ::testing::Test {
+ protected:
+  static constexpr int32_t kBlockSize = 8;
+
+  KvIntegrityTest() : backend_(*CreateBackend({.kind = DeviceKind::kReference, .num_threads = 1})) {
+    config_.num_layers = 2, config_.num_kv_heads = 2, config_.head_dim = 4;
+    kv_.emplace(*KvCache::Create(*backend_, config_, OneGroup(config_), /*num_blocks=*/6, kBlockSize, DType::kF32));
+  }
+
+  // K (or V) of a token.
+  float* Row(int32_t layer, int32_t block, int32_t head, bool value, int32_t token) {
+    const PagedKvView& view = kv_->layer(layer);
+    return static_cast<float*>(view.data) + view.bytes_per_block() / 4 * block +
+           ((int64_t{head} * 2 + (value ? 1 : 0)) * kBlockSize + token) * view.head_dim;
+  }
+
+  std::unique_ptr<Backend> backend_;
+  ModelConfig config_;
+  std::optional<KvCache> kv_;
+};
+
+TEST_F(KvIntegrityTest, AnyChangeOfASealedTokenIsFound_AndNoneBehindThem) {
+  const KvIntegrityWork::Item sealed[] = {{3, 5}};
+  for (const int32_t layer : {0, 1}) {
+    for (const int32_t head : {0, 1}) {
+      for (const bool value : {false, true}) {
+        for (int32_t token = 0; token < kBlockSize; ++token) {
+          KvIntegrity integrity(&*kv_);
+          ASSERT_EQ(integrity.BeforeCopies({.checksums = sealed}), absl::OkStatus());
+          Row(layer, 3, head, value, token)[3] += 1;
+          const absl::Status status = integrity.BeforeCopies({.verify = sealed});
+          EXPECT_EQ(status.code(), token < 5 ? absl::StatusCode::kDataLoss : absl::StatusCode::kOk) << token;
+          EXPECT_TRUE(status.ok() || absl::StrContains(status.message(), "KV block 3")) << status;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(KvIntegrityTest, FoundWithAnotherNumberOfTokensThanSealedIsLoss) {
+  KvIntegrity integrity(&*kv_);
+  const KvIntegrityWork::Item sealed[] = {{2, 4}}, found[] = {{2, 5}};
+  EXPECT_EQ(integrity.BeforeCopies({.checksums = sealed, .verify = found}).code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(KvIntegrityTest, PoisonIsNotANumber) {
+  KvIntegrity integrity(&*kv_);
+  const int32_t poison[] = {4};
+  ForwardBatch batch;
+  batch.integrity.poison = poison;
+  integrity.AfterCopies(batch);
+  EXPECT_NE(*Row(1, 4, 1, true, 7), *Row(1, 4, 1, true, 7));
+  EXPECT_EQ(*Row(1, 3, 1, true, 7), 0);
+  EXPECT_EQ(*Row(1, 5, 0, false, 0), 0);
+}
+
+TEST_F(KvIntegrityTest, TheShadowFindsAWriteOutsideOfTheSlots) {
+  const std::vector<int32_t> slots = {2 * kBlockSize + 6};
+  ForwardBatch batch;
+  batch.slot_mapping = slots;
+  for (const bool stray : {false, true}) {
+    KvIntegrity integrity(&*kv_, /*with_shadow=*/true);
+    Row(0, 2, 1, true, 6)[0] += 1;
+    if (stray) Row(1, 2, 0, false, 7)[3] += 1;
+    const absl::Status status = integrity.AfterStep(batch);
+    EXPECT_EQ(status.code(), stray ? absl::StatusCode::kDataLoss : absl::StatusCode::kOk) << status;
+  }
+}
+
+TEST_F(KvIntegrityTest, TheShadowFollowsCopiesInOrderAndPoison) {
+  const std::vector<BlockCopyIds> copies = {{1, 2}, {2, 3}};
+  const std::vector<int32_t> poison = {5};
+  ForwardBatch batch;
+  batch.block_copies = copies;
+  batch.integrity.poison = poison;
+  *Row(0, 1, 0, false, 0) = 7;
+  KvIntegrity integrity(&*kv_, /*with_shadow=*/true);
+  for (const PagedKvView& array : kv_->arrays()) {
+    ASSERT_EQ(backend_->ops().CopyBlocks({copies, array}), absl::OkStatus());
+  }
+  integrity.AfterCopies(batch);
+  EXPECT_EQ(integrity.AfterStep(batch), absl::OkStatus());
+  EXPECT_EQ(*Row(0, 3, 0, false, 0), 7);
+}
+
+// --- Through the engine
+
+struct Counts {
+  int64_t checksums = 0, verified = 0, poisoned = 0, shared = 0;
+};
+
+// No row goes into a block that two tables of the step hold.
+absl::Status CheckSlots(const ForwardBatch& batch, int32_t block_size, Counts* counts) {
+  std::map<int32_t, int32_t> holders;
+  for (size_t s = 0; s < batch.context_lens.size(); ++s) {
+    const int32_t used = (batch.context_lens[s] + block_size - 1) / block_size;
+    for (int32_t i = 0; i < used; ++i) ++holders[batch.block_tables[s * batch.block_table_stride + i]];
+  }
+  for (const auto& [block, tables] : holders) counts->shared += tables > 1;
+  for (const int32_t slot : batch.slot_mapping) {
+    if (holders[slot / block_size] != 1) return absl::InternalError(absl::StrCat("slot ", slot, " is shared"));
+  }
+  return absl::OkStatus();
+}
+
+struct Case {
+  DeviceKind device;
+  int32_t block_size;
+};
+
+class KvIntegrityEngineTest : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    const auto model = RefPath("tiny/llama_gqa");
+    if (!model) GTEST_SKIP() << "no oracle data: tiny/llama_gqa";
+    model_ = *model;
+  }
+
+  std::unique_ptr<Engine> MakeEngine(bool integrity, int32_t pool_tokens, RunnerHooks hooks) {
+    const int32_t block_size = GetParam().block_size;
+    TransformerRunnerOptions runner_options;
+    runner_options.model_path = model_;
+    runner_options.backend = *CreateBackend({.kind = GetParam().device, .num_threads = 1});
+    runner_options.block_size = block_size;
+    runner_options.num_kv_blocks = 1 + pool_tokens / block_size;
+    runner_options.shadow_kv = integrity;
+    auto runner = CreateTransformerRunner(std::move(runner_options));
+    EXPECT_TRUE(runner.ok()) << runner.status();
+    EngineOptions options;
+    options.max_model_len = 480;
+    options.kv_integrity = integrity;
+    options.scheduler.max_num_batched_tokens = 256;
+    options.scheduler.max_num_seqs = 64;
+    return *CreateEngineWithRunner(options, *LoadModelConfig(model_),
+                                   std::make_unique<HookedRunner>(*std::move(runner), std::move(hooks)));
+  }
+
+  std::string model_;
+};
+
+TEST_P(KvIntegrityEngineTest, NothingSharedIsWrittenNorPoisonRead) {
+  const auto workload = MakeWorkload({.num_requests = kSanitized ? 12 : 24, .vocab_size = 320, .max_prompt = 300});
+  const auto plain = MakeEngine(false, /*pool_tokens=*/40960, {});
+  const WorkloadResult expected = RunWorkload(*plain, workload, /*one_at_a_time=*/false);
+  Counts counts;
+  RunnerHooks hooks;
+  hooks.before_step = [&](int64_t, const ForwardBatch& batch) {
+    counts.checksums += static_cast<int64_t>(batch.integrity.checksums.size());
+    counts.verified += static_cast<int64_t>(batch.integrity.verify.size());
+    counts.poisoned += static_cast<int64_t>(batch.integrity.poison.size());
+    return CheckSlots(batch, GetParam().block_size, &counts);
+  };
+  const auto engine = MakeEngine(true, /*pool_tokens=*/1536, std::move(hooks));
+  const WorkloadResult result = RunWorkload(*engine, workload, /*one_at_a_time=*/false);
+  ExpectSameIds(expected, result, "with integrity, small pool");
+  EXPECT_GT(counts.checksums, 0);
+  EXPECT_GT(counts.verified, 0);
+  EXPECT_GT(counts.poisoned, 0);
+  EXPECT_GT(counts.shared, 0);
+  EXPECT_GT(result.stats.evictions, 0);
+}
+
+TEST_P(KvIntegrityEngineTest, ABlockThatChangedReachesNobody) {
+  // As if the check of step `lost` had found one.
+  int64_t lost = -1;
+  RunnerHooks hooks;
+  hooks.before_step = [&](int64_t step, const ForwardBatch&) {
+    return step == lost ? absl::DataLossError("KV block 7 changed") : absl::OkStatus();
+  };
+  const auto engine = MakeEngine(true, /*pool_tokens=*/8192, std::move(hooks));
+  OutputCollector collector(*engine, 1);
+  SamplingParams params;
+  params.temperature = 0;
+  params.max_tokens = 4;
+  params.ignore_eos = true;
+  const auto ask = [&](uint64_t handle) {
+    EngineRequest request =
+        MakeEngineRequest(std::vector<int32_t>(100, 17), params, engine->info().block_size, engine->info().key_context);
+    request.handle = handle;
+    return request;
+  };
+  // Four steps a request. The third request's first step fails, so the fourth finds nothing.
+  lost = 9;
+  engine->Start();
+  std::vector<int32_t> cached;
+  for (uint64_t handle = 1; handle <= 4; ++handle) {
+    ASSERT_EQ(engine->Submit(ask(handle)), absl::OkStatus());
+    const auto answer = collector.Await(handle);
+    cached.push_back(answer.last.cached_tokens);
+    EXPECT_EQ(answer.last.error.code(), handle == 3 ? absl::StatusCode::kDataLoss : absl::StatusCode::kOk);
+  }
+  EXPECT_EQ(cached[0], 0);
+  EXPECT_EQ(cached[1], 99);
+  EXPECT_EQ(cached[3], 0);
+  engine->Stop();
+  collector.Join();
+}
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  for (const DeviceKind device : {DeviceKind::kReference, DeviceKind::kCpu}) {
+    for (const int32_t block_size : {1, 16, 32}) cases.push_back({device, block_size});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, KvIntegrityEngineTest, ::testing::ValuesIn(Cases()), [](const auto& test) {
+  return absl::StrCat(std::string(Name(test.param.device)), "_block", test.param.block_size);
+});
+
+}  // namespace
+}  // namespace quire::testing
