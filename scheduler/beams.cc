@@ -147,7 +147,7 @@ bool Scheduler::PreemptIdleBeam() {
     if (IsIdleBeam(*sequence) && (last == nullptr || Before()(last, sequence))) last = sequence;
   }
   if (last == nullptr) return false;
-  Preempt(last);
+  Preempt(last, PreemptReason::kIdleBeam, nullptr);
   CleanUp();
   return true;
 }

@@ -19,6 +19,7 @@ enum class PreemptReason : uint8_t {
   kPlace,         // one that waits and may interrupt it needs its place in the batch
   kUrgentBlocks,  // ... needs its blocks
   kHeld,          // its request is held
+  kIdleBeam,      // it waits for other beams of its request, and nothing else can run
 };
 
 // Told of every call that reaches a Scheduler and of what it decides, in order: what a record of a run is made of
