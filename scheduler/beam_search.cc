@@ -46,7 +46,8 @@ void BeamSearch::CollectCandidates() {
     }
   }
   std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
-    return std::make_tuple(-a.logprob, a.beam, a.token_id) < std::make_tuple(-b.logprob, b.beam, b.token_id);
+    // Offers of a beam come by id where they are equal.
+    return std::make_tuple(-a.logprob, a.beam, a.offer) < std::make_tuple(-b.logprob, b.beam, b.offer);
   });
 }
 
