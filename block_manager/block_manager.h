@@ -138,6 +138,9 @@ class BlockManager : private BlockPool::Cache {
   // tables hold included.
   int32_t BlocksMissing(const BlockTable& table, int32_t total_tokens) const;
 
+  // Whether Reserve would exchange the block that is written next, because others hold or can find it.
+  bool NeedsCopy(const BlockTable& table, int32_t total_tokens) const { return SharedTail(table, total_tokens) >= 0; }
+
   // Makes `table` hold `total_tokens`, with those from num_stored() on in blocks that it may write. All or nothing:
   // kResourceExhausted if more blocks are missing than are unused, and then nothing has changed. Takes free blocks
   // first, then evicts cached ones.

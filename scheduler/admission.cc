@@ -27,7 +27,7 @@ void Scheduler::Admit(bool offline) {
     if (lane->passed_round == round_) continue;
     if (sequence == nullptr) return;
     const bool others_want = waiting_.FirstLane(offline) != nullptr;
-    sequence->planned_tokens = budget_.TakeChunk(sequence->num_computed, sequence->num_uncomputed(), others_want);
+    sequence->planned_tokens = budget_.TakeChunk(sequence->num_planned, sequence->num_uncomputed(), others_want);
     prefills_.push_back(sequence);
   }
 }
@@ -102,7 +102,7 @@ bool Scheduler::HasSlotFor(Sequence* sequence) {
   if (num_running_ + places_kept_ < options_.max_num_seqs) return true;
   if (!AnyInterruptible(*sequence)) return false;
   Sequence* victim = PickVictim(sequence, Eligible::kInterruptible, 0);
-  if (victim == nullptr) return false;
+  if (victim == nullptr || !MayPreempt()) return false;
   Preempt(victim, PreemptReason::kPlace, sequence);
   CleanUp();
   return true;
@@ -141,7 +141,7 @@ bool Scheduler::TryAdmit(Sequence* sequence, bool may_interrupt) {
     return false;
   }
   QUIRE_CHECK(blocks_->Reserve(sequence->table, known, copies_).ok());
-  sequence->num_computed = match.num_tokens;
+  sequence->num_computed = sequence->num_planned = match.num_tokens;
   if (observer_ != nullptr) observer_->OnAdmitted(*sequence, match);
   SetState(sequence, SequenceState::kRunning);
   if (!group.admitted) {

@@ -58,7 +58,7 @@ void Scheduler::MoveBeams(SequenceGroup* group) {
   for (const int32_t slot : beams.slots) {
     if (used[slot]) continue;
     group->sequences[slot].table.Clear();  // a dropped beam's last block is not worth finding: not sealed
-    group->sequences[slot].num_computed = 0;
+    group->sequences[slot].num_computed = group->sequences[slot].num_planned = 0;
   }
   int32_t free_slot = 0;
   for (size_t i = 0; i < next.size(); ++i) {
@@ -92,7 +92,7 @@ void Scheduler::ForkBeam(const Sequence& from, Sequence* to) {
   if (from.state == SequenceState::kRunning && has_place) {
     to->table = blocks_->Fork(from.table, from.num_computed);
     to->table.ReserveCapacity(blocks_->BlocksFor(to->group->max_len));
-    to->num_computed = to->table.num_stored();
+    to->num_computed = to->num_planned = to->table.num_stored();
   }
   if (to->num_computed == 0) {  // it computes its tokens again when its turn comes
     if (to->state == SequenceState::kRunning) SetState(to, SequenceState::kWaiting);

@@ -36,10 +36,10 @@ absl::Status BadLogits(int32_t position) {
 
 void Scheduler::Commit(const SchedulePlan& plan, const StepResult& result, absl::Time now, StepOutputs* outputs,
                        double step_seconds) {
-  QUIRE_CHECK(in_flight_ && plan.step == step_);
+  QUIRE_CHECK(num_in_flight() > 0 && plan.step == committed_step_ + 1);
   QUIRE_CHECK(result.samples.size() == plan.samples.size() && result.scores.size() == plan.scores.size());
   const ObservedCall call(observer_, [&](SchedulerObserver& o) { o.OnCommit(plan, result, now, step_seconds); });
-  in_flight_ = false;
+  ++committed_step_;
   step_time_.Learn(plan.load, step_seconds);
   admission_rate_.NoteStep(step_seconds, !waiting_.empty());
   stats_.starts_per_second = admission_rate_.requests_per_second();
@@ -52,13 +52,16 @@ void Scheduler::CommitSequence(const ScheduledSequence& entry, const StepResult&
                                StepOutputs* outputs) {
   Sequence* sequence = entry.sequence;
   if (sequence->state == SequenceState::kFinished) {  // ended while the step was in flight
+    stats_.surplus_tokens += entry.sample >= 0;
     if (!sequence->group->failed) {
       // Others wait for what the step computed.
-      const bool followed = sequence->followed_round == round_;
-      if (followed && IsSound(entry, result)) sequence->num_computed = entry.start + entry.num_tokens;
+      const bool followed = sequence->followed_step >= committed_step_ && sequence->num_computed == entry.start;
+      if (followed && IsSound(entry, result)) {
+        sequence->num_computed = std::min(entry.start + entry.num_tokens, sequence->num_tokens());
+      }
       blocks_->Publish(sequence->table, sequence->tokens, sequence->num_computed, sequence->keys);
     }
-    ReleaseBlocks(sequence);
+    if (!InFlight(*sequence)) ReleaseBlocks(sequence);
     return;
   }
   sequence->num_computed = entry.start + entry.num_tokens;
@@ -69,7 +72,7 @@ void Scheduler::CommitSequence(const ScheduledSequence& entry, const StepResult&
     return;
   }
   blocks_->Publish(sequence->table, sequence->tokens, sequence->num_computed, sequence->keys);
-  if (sequence->followed_round == round_) SealForFollowers(sequence);
+  if (sequence->followed_step >= committed_step_) SealForFollowers(sequence);
   if (token == nullptr) return;
   if (sequence->group->beams != nullptr) {
     CommitBeam(sequence, *token, result, now, outputs);
@@ -115,7 +118,7 @@ void Scheduler::ForkSiblings(Sequence* leader) {
     }
     Start(&sibling);
     sibling.table = blocks_->Fork(leader->table, group.prompt_len() - 1);
-    sibling.num_computed = sibling.table.num_stored();
+    sibling.num_computed = sibling.num_planned = sibling.table.num_stored();
     sibling.table.ReserveCapacity(blocks_->BlocksFor(group.max_len));
     SetState(&sibling, SequenceState::kRunning);
   }

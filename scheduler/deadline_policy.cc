@@ -16,7 +16,7 @@ int32_t OutputsLeft(const SequenceGroup& group, int32_t known, int32_t if_free) 
 }
 
 int32_t Known(const Sequence& sequence) {
-  return sequence.tokens.empty() ? sequence.group->prompt_len() : sequence.num_tokens();
+  return sequence.tokens.empty() ? sequence.group->prompt_len() : sequence.num_foreseen();
 }
 
 // A guess: what sequences usually have, less what this one has.
@@ -68,11 +68,13 @@ int64_t DeadlinePolicy::RankOf(const SequenceGroup& group, int64_t) const {
 bool DeadlinePolicy::IsHopeless(const Sequence& sequence, absl::Time now) const {
   const SequenceGroup& group = *sequence.group;
   if (!model_.ready() || group.request.deadline == absl::InfiniteFuture()) return false;
+  const bool running = sequence.state == SequenceState::kRunning;
+  if (running && sequence.num_uncomputed() == 0) return false;  // ends with a plan in flight
   const int32_t known = Known(sequence);
   const int32_t done = known - group.prompt_len();
   // Certain ones only: the fewest outputs that it can have, everything that may be cached found.
   const int32_t outputs = OutputsLeft(group, known, group.request.params.min_tokens - done);
-  const int32_t computed = sequence.state == SequenceState::kRunning ? sequence.num_computed : sequence.probed_hit;
+  const int32_t computed = running ? sequence.num_planned : sequence.probed_hit;
   return now + absl::Seconds(SecondsAlone(WorkOf(group, known, computed, outputs))) > group.request.deadline;
 }
 
@@ -81,7 +83,7 @@ double DeadlinePolicy::BeginStep(absl::Time now, absl::Span<Sequence* const> run
   decoding_ = {};
   pending_prefill_ = 0;
   for (const Sequence* sequence : running) {
-    decoding_.Add(sequence->num_tokens() - 1, 1, true);
+    decoding_.Add(sequence->num_foreseen() - 1, 1, true);
     if (sequence->num_uncomputed() > 1) pending_prefill_ += sequence->num_uncomputed();
   }
   const double least = model_.Predict(decoding_);
@@ -90,7 +92,7 @@ double DeadlinePolicy::BeginStep(absl::Time now, absl::Span<Sequence* const> run
     const EngineRequest& request = sequence->group->request;
     if (request.tpot_target != absl::InfiniteDuration())
       limit_ = std::min(limit_, std::max(least, absl::ToDoubleSeconds(request.tpot_target)));
-    if (request.deadline == absl::InfiniteFuture() || sequence->num_uncomputed() > 1) continue;
+    if (request.deadline == absl::InfiniteFuture() || sequence->num_uncomputed() != 1) continue;
     const double pace = kSafety * absl::ToDoubleSeconds(request.deadline - now) / ExpectedLeft(*sequence);
     // One that is late whatever the others do must not hold them up.
     if (pace >= least) limit_ = std::min(limit_, pace);

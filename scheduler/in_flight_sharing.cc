@@ -33,8 +33,13 @@ int32_t SharedTokens(const Sequence& a, const Sequence& b, int32_t block_size) {
 // holds nothing meanwhile. Once the step is committed it is matched again, so nothing depends on what becomes of the
 // other.
 bool Scheduler::Follows(Sequence* sequence) {
-  if (prefills_.empty() || !blocks_->prefix_cache_enabled() || !sequence->keys.read) return false;
   if (IsFollowing(*sequence)) return true;
+  if (num_in_flight() > 0 && sequence->following_round == round_ - 1) {  // what it waited for may be there yet, or not
+    sequence->probed_step = 0;
+    Probe(sequence);
+  }
+  if (prefills_.empty() && prefills_in_flight_.empty()) return false;
+  if (!blocks_->prefix_cache_enabled() || !sequence->keys.read) return false;
   const Offer offer = BestOffer(*sequence);
   if (offer.producer == nullptr || !IsWorthWaiting(*sequence, offer)) return false;
   if (sequence->following_round != round_ - 1 &&
@@ -48,28 +53,31 @@ bool Scheduler::Follows(Sequence* sequence) {
   if (observer_ != nullptr) observer_->OnFollows(*sequence, *offer.producer, offer.reach);
 
   Sequence* producer = offer.producer;
-  const bool first = producer->followed_round != round_;
-  producer->followed_round = round_;
+  const bool first = producer->followed_step != step_ + 1;
+  producer->followed_step = step_ + 1;
   producer->least_awaited = first ? offer.end : std::min(producer->least_awaited, offer.end);
   producer->most_awaited = first ? offer.end : std::max(producer->most_awaited, offer.end);
   return true;
 }
 
-// Of the prefills planned so far, the one that gets furthest in what the sequence is missing.
+// Of the prefills planned so far or in flight, the one that gets furthest in what the sequence is missing.
 Scheduler::Offer Scheduler::BestOffer(const Sequence& sequence) const {
   const int32_t block_size = blocks_->block_size();
   Offer best;
-  for (Sequence* producer : prefills_) {
-    if (producer->keys.root != sequence.keys.root || !producer->keys.write || producer->planned_tokens == 0 ||
+  const auto consider = [&](Sequence* producer) {
+    const int32_t planned_end = producer->num_planned + producer->planned_tokens;
+    if (producer->keys.root != sequence.keys.root || !producer->keys.write || planned_end == producer->num_computed ||
         producer->state != SequenceState::kRunning) {
-      continue;
+      return;
     }
-    if (producer->table.num_published() < producer->num_computed / block_size) continue;  // the cache takes no more
+    if (producer->table.num_published() < producer->num_computed / block_size) return;  // the cache takes no more
     int32_t end = std::min(SharedTokens(sequence, *producer, block_size), CacheableTokens(sequence));
     if (end % block_size < blocks_->min_partial_tokens()) end -= end % block_size;
-    const int32_t reach = std::min(end, producer->num_computed + producer->planned_tokens);
+    const int32_t reach = std::min(end, planned_end);
     if (producer->num_computed < end && reach > best.reach) best = {producer, reach, end};
-  }
+  };
+  for (Sequence* producer : prefills_in_flight_) consider(producer);
+  for (Sequence* producer : prefills_) consider(producer);
   return best;
 }
 

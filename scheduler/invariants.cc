@@ -6,17 +6,21 @@
 namespace quire {
 namespace {
 
-// The first broken rule of one sequence, or null. `may_hold`: a plan in flight may still read its blocks.
-const char* BrokenRule(const Sequence& s, bool may_hold, const BlockManager& blocks) {
+// The first broken rule of one sequence, or null. `plans`: in flight, the latest of which may hold it: `in_flight`.
+const char* BrokenRule(const Sequence& s, bool in_flight, int32_t plans, const BlockManager& blocks) {
   switch (s.state) {
     case SequenceState::kBlocked:
     case SequenceState::kWaiting:
-      return s.table.empty() && s.num_computed == 0 ? nullptr : "does not run and holds blocks";
+      if (in_flight) return "does not run and is in flight";
+      return s.table.empty() && s.num_planned == 0 && s.num_computed == 0 ? nullptr : "does not run and holds blocks";
     case SequenceState::kFinished:
-      return s.table.empty() || may_hold ? nullptr : "is finished and holds blocks";
+      return s.table.empty() || in_flight ? nullptr : "is finished and holds blocks";
     case SequenceState::kRunning:
-      if (s.num_computed >= s.num_tokens() && s.group->beams == nullptr) return "has nothing to compute";
-      if (s.table.size() < blocks.BlocksFor(s.num_computed)) return "has more computed than its blocks hold";
+      if (in_flight != (s.num_planned > s.num_computed)) return "is in flight and computes nothing, or the reverse";
+      if (s.num_uncomputed() < 0) return "is planned too far";
+      if (s.group->beams == nullptr && s.num_planned >= s.num_tokens() + plans) return "is ahead of its tokens";
+      if (s.group->beams == nullptr && s.num_uncomputed() == 0 && !in_flight) return "can neither advance nor end";
+      if (s.table.size() < blocks.BlocksFor(s.num_planned)) return "has more planned than its blocks hold";
       return s.num_tokens() <= s.group->max_len ? nullptr : "is longer than allowed";
   }
   return "has no state";
@@ -31,7 +35,7 @@ absl::Status Scheduler::CheckInvariants() const {
   for (const auto& [handle, group] : groups_) {
     int32_t unfinished = 0, blocked = 0, group_running = 0, group_waiting = 0;
     for (const Sequence& s : group->sequences) {
-      if (const char* rule = BrokenRule(s, InFlight(s), *blocks_)) {
+      if (const char* rule = BrokenRule(s, InFlight(s), num_in_flight(), *blocks_)) {
         return absl::InternalError(absl::StrFormat("sequence %d of request %d %s", s.index, handle, rule));
       }
       unfinished += s.state != SequenceState::kFinished;
@@ -55,6 +59,14 @@ absl::Status Scheduler::CheckInvariants() const {
     if (group_running == 0 && !group->held) {
       ++requests_waiting;
       waiting_prompt_tokens += group->prompt_len();
+    }
+  }
+  for (const auto& group : finished_groups_) {
+    for (const Sequence& s : group->sequences) {
+      if (s.state != SequenceState::kFinished || (!s.table.empty() && !InFlight(s))) {
+        return absl::InternalError(
+            absl::StrFormat("sequence %d of ended request %d lives on", s.index, group->request.handle));
+      }
     }
   }
   const absl::flat_hash_set<const Sequence*> listed(running_.begin(), running_.end());

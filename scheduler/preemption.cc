@@ -13,9 +13,11 @@ constexpr double kFindableLoss = 0.25;
 
 // Blocks for all that is known of a running sequence, if need be at the cost of others, or of itself: then false.
 bool Scheduler::MakeRoom(Sequence* sequence) {
+  const int32_t known = sequence->num_foreseen();
   while (true) {
-    const int32_t lacking = blocks_->BlocksMissing(sequence->table, sequence->num_tokens()) - blocks_->num_unused();
+    const int32_t lacking = blocks_->BlocksMissing(sequence->table, known) - blocks_->num_unused();
     if (lacking <= 0) break;
+    if (!MayPreempt()) return false;
     Sequence* victim = PickVictim(sequence, Eligible::kRankedAfter, lacking);
     if (victim == nullptr) {
       Preempt(sequence, PreemptReason::kLastInRank, nullptr);
@@ -23,8 +25,16 @@ bool Scheduler::MakeRoom(Sequence* sequence) {
     }
     Preempt(victim, PreemptReason::kBlocks, sequence);
   }
-  QUIRE_CHECK(blocks_->Reserve(sequence->table, sequence->num_tokens(), copies_).ok());
+  QUIRE_CHECK(blocks_->Reserve(sequence->table, known, copies_).ok());
   return true;
+}
+
+// A sequence in flight is never preempted. Whoever wants that waits for a plan that is made with nothing in flight,
+// which the next one will be; nothing starts in the meantime.
+bool Scheduler::MayPreempt() {
+  if (num_in_flight() == 0) return true;
+  must_drain_ = preempted_ = true;
+  return false;
 }
 
 // Stops what may be interrupted until the sequence, whose table holds what was found in the cache, gets its blocks.
@@ -38,7 +48,7 @@ bool Scheduler::InterruptForBlocks(Sequence* sequence) {
   for (const Sequence* victim : running_) {
     if (IsEligible(*victim, *sequence, Eligible::kInterruptible)) releasable += OwnBlocks(*victim);
   }
-  if (releasable < lacking()) return false;
+  if (releasable < lacking() || !MayPreempt()) return false;
   while (lacking() > 0) {
     Sequence* victim = PickVictim(sequence, Eligible::kInterruptible, lacking());
     if (victim == nullptr) break;
@@ -116,7 +126,7 @@ void Scheduler::Preempt(Sequence* sequence, PreemptReason reason, const Sequence
   sequence->planned_tokens = 0;
   ReleaseBlocks(sequence);
   const bool idle = IsIdleBeam(*sequence);
-  sequence->num_computed = 0;
+  sequence->num_computed = sequence->num_planned = 0;
   sequence->probed_step = 0;
   SetState(sequence, idle ? SequenceState::kBlocked : SequenceState::kWaiting);
   ++sequence->group->num_preemptions;

@@ -13,7 +13,7 @@ constexpr int32_t kSparedRequests = 8;
 }  // namespace
 
 void Scheduler::Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* outputs) {
-  QUIRE_CHECK(!in_flight_);
+  QUIRE_CHECK(num_in_flight() < options_.max_plans_in_flight);
   const ObservedCall call(observer_, [&](SchedulerObserver& o) { o.OnSchedule(now); });
   plan->step = 0;
   plan->num_tokens = 0;
@@ -23,6 +23,13 @@ void Scheduler::Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* output
   plan->samples.clear();
   plan->scores.clear();
 
+  if (must_drain_ && num_in_flight() > 0) {
+    if (observer_ != nullptr) observer_->OnPlan(*plan);
+    return;
+  }
+  must_drain_ = false;
+  prefills_.clear();
+  prefills_in_flight_.clear();
   ++round_;
   EndExpired(now, outputs);
   blocks_->AdvanceTime(now);
@@ -32,9 +39,9 @@ void Scheduler::Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* output
   const double seconds = std::min(absl::ToDoubleSeconds(options_.itl_target), policy_->BeginStep(now, running_));
   do {
     MakePlan(seconds, now, plan);
-  } while (plan->empty() && PreemptIdleBeam());
+  } while (plan->empty() && num_in_flight() == 0 && PreemptIdleBeam());
 
-  if (plan->empty() && HasWork()) {
+  if (plan->empty() && num_in_flight() == 0 && HasWork()) {
     Sequence* const first = waiting_.First();
     QUIRE_CHECK(first != nullptr);
     const absl::Status status = absl::ResourceExhaustedError(
@@ -48,9 +55,15 @@ void Scheduler::Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* output
 
 void Scheduler::MakePlan(double seconds, absl::Time now, SchedulePlan* plan) {
   prefills_.clear();
+  prefills_in_flight_.clear();
   budget_.Reset(options_.max_num_batched_tokens, seconds);
   preempted_ = false;
-  for (Sequence* sequence : running_) sequence->planned_tokens = 0;
+  for (Sequence* sequence : running_) {
+    sequence->planned_tokens = 0;
+    if (InFlight(*sequence) && sequence->num_tokens() - sequence->num_computed > 1) {
+      prefills_in_flight_.push_back(sequence);
+    }
+  }
   PlanClass(false);
   if (num_offline_ > 0) PlanClass(true);
   PlanLeftover();
@@ -98,7 +111,7 @@ void Scheduler::PlanRunning(bool offline) {
       if (budget_.tokens() == 0) break;
       const bool decode = sequence->num_uncomputed() == 1;
       if (sequence->group->request.offline != offline) continue;
-      if (offline && !budget_.HasTimeForRow(sequence->num_computed, decode)) continue;
+      if (offline && !budget_.HasTimeForRow(sequence->num_planned, decode)) continue;
       PlanRow(sequence);
     }
   }
@@ -106,9 +119,16 @@ void Scheduler::PlanRunning(bool offline) {
 }
 
 void Scheduler::PlanRow(Sequence* sequence) {
-  if (sequence->state != SequenceState::kRunning || IsIdleBeam(*sequence) || !MakeRoom(sequence)) return;
+  if (sequence->state != SequenceState::kRunning || MustWait(*sequence) || !MakeRoom(sequence)) return;
   sequence->planned_tokens = 1;
-  budget_.TakeRow(sequence->num_computed, sequence->num_uncomputed() == 1);
+  budget_.TakeRow(sequence->num_planned, sequence->num_uncomputed() == 1);
+}
+
+// For a plan in flight, with which it may end, or for other beams. Or others have come to see the block that it writes
+// next: the copy is made once nothing in flight writes to it, so that a table in flight is only ever appended to.
+bool Scheduler::MustWait(const Sequence& sequence) const {
+  return sequence.num_uncomputed() == 0 ||
+         (InFlight(sequence) && blocks_->NeedsCopy(sequence.table, sequence.num_foreseen()));
 }
 
 // More tokens for those of a class that are behind by more than one, in order.
@@ -126,7 +146,7 @@ void Scheduler::PlanPrefills(bool offline) {
     Sequence* sequence = prefills_[i];
     const bool others_want = i + 1 < prefills_.size() || waiting_.FirstLane(offline) != nullptr;
     sequence->planned_tokens +=
-        budget_.TakeChunk(sequence->num_computed + 1, sequence->num_uncomputed() - 1, others_want);
+        budget_.TakeChunk(sequence->num_planned + 1, sequence->num_uncomputed() - 1, others_want);
   }
 }
 
@@ -136,20 +156,16 @@ void Scheduler::PlanLeftover() {
     if (sequence->state != SequenceState::kRunning) continue;  // interrupted
     const int32_t planned = sequence->planned_tokens;
     sequence->planned_tokens +=
-        budget_.TakeChunk(sequence->num_computed + planned, sequence->num_uncomputed() - planned, false);
+        budget_.TakeChunk(sequence->num_planned + planned, sequence->num_uncomputed() - planned, false);
   }
 }
 
 void Scheduler::FillPlan(absl::Time now, SchedulePlan* plan) {
   for (Sequence* sequence : running_) {
-    if (sequence->planned_tokens == 0) continue;
-    if (sequence->planned_tokens > 1) {  // with layer groups such a step may have to end earlier
-      const int32_t planned_end = sequence->num_computed + sequence->planned_tokens;
-      sequence->planned_tokens = blocks_->ReserveStep(sequence->table, planned_end) - sequence->num_computed;
-    }
+    if (sequence->planned_tokens == 0 || !CutToPages(sequence)) continue;
     ScheduledSequence entry;
     entry.sequence = sequence;
-    entry.start = sequence->num_computed;
+    entry.start = sequence->num_planned;
     entry.num_tokens = sequence->planned_tokens;
     entry.first_row = plan->num_tokens;
     AddRows(*sequence, &entry, plan);
@@ -160,7 +176,9 @@ void Scheduler::FillPlan(absl::Time now, SchedulePlan* plan) {
     SequenceGroup& group = *sequence->group;
     group.lane->served += entry.num_tokens;
     SetCommitted(sequence, std::max(0, sequence->committed - entry.num_tokens));
+    sequence->num_planned += entry.num_tokens;
     sequence->last_step = step_ + 1;
+    sequence->last_sample = entry.sample;
     group.last_step = step_ + 1;
     if (group.first_step == 0) {
       group.first_step = step_ + 1;
@@ -171,7 +189,16 @@ void Scheduler::FillPlan(absl::Time now, SchedulePlan* plan) {
   if (blocks_->integrity_enabled()) blocks_->TakeIntegrityWork(&plan->integrity);
   plan->step = ++step_;
   stats_.steps = step_;
-  in_flight_ = true;
+}
+
+// With layer groups a step may have to end earlier: pages within windows are there for the token behind the computed
+// ones only. False if nothing is left of it, which concerns sequences in flight only.
+bool Scheduler::CutToPages(Sequence* sequence) {
+  const int32_t end = sequence->num_planned + sequence->planned_tokens;
+  if (end == sequence->num_computed + 1) return true;
+  sequence->planned_tokens = std::max(0, blocks_->ReserveStep(sequence->table, end) - sequence->num_planned);
+  if (sequence->planned_tokens == 0) must_drain_ = true;
+  return sequence->planned_tokens > 0;
 }
 
 void Scheduler::AddRows(const Sequence& sequence, ScheduledSequence* entry, SchedulePlan* plan) const {
@@ -188,7 +215,8 @@ void Scheduler::AddRows(const Sequence& sequence, ScheduledSequence* entry, Sche
   }
   entry->scores_count = static_cast<int32_t>(plan->scores.size()) - entry->scores_begin;
 
-  if (end < sequence.num_tokens()) return;
+  if (entry->start == sequence.num_tokens()) entry->token_from_sample = sequence.last_sample;
+  if (end < sequence.num_foreseen()) return;
   entry->sample = static_cast<int32_t>(plan->samples.size());
   SampleRow row;
   row.logits_row = entry->first_row + entry->num_tokens - 1;
@@ -198,7 +226,7 @@ void Scheduler::AddRows(const Sequence& sequence, ScheduledSequence* entry, Sche
   row.top_p = params.top_p;
   row.seed = params.seed;
   row.sequence_index = static_cast<uint32_t>(sequence.index);
-  row.output_position = static_cast<uint32_t>(sequence.num_tokens() - group.prompt_len());
+  row.output_position = static_cast<uint32_t>(end - group.prompt_len());
   row.num_logprobs = params.logprobs.value_or(SampleRow::kNoLogprobs);
   if (group.beams != nullptr) {  // which bans ids itself
     row.num_logprobs = std::max(row.num_logprobs, BeamSearch::NumCandidates(params.beam_width, group.ending_ids));

@@ -12,10 +12,12 @@ namespace quire {
 
 // The part of one sequence in a step: tokens start .. start + num_tokens - 1, rows first_row .. of the flat batch.
 struct ScheduledSequence {
-  // Alive, with tokens and table unchanged, until the plan was committed or failed.
+  // Alive until the plan was committed or failed; its tokens and table are at most appended to.
   Sequence* sequence = nullptr;
   int32_t start = 0;       // its first token's position; all before are in the cache
   int32_t num_tokens = 0;  // >= 1
+  // The (only) token is the one that this sample of the plan before gives, which is still in flight; -1: all are known.
+  int32_t token_from_sample = -1;
   int32_t first_row = 0;
   int32_t sample = -1;                         // index into `samples`; -1: a part of a prompt, nothing is sampled
   int32_t scores_begin = 0, scores_count = 0;  // into `scores`

@@ -40,9 +40,11 @@ Scheduler::Scheduler(const SchedulerOptions& options, SequenceLimits limits, Blo
       probe_table_(blocks->NewTable()),
       budget_(&step_time_) {
   QUIRE_CHECK(options_.max_num_seqs >= 1 && options_.max_num_batched_tokens >= 1 && limits_.max_model_len >= 2);
+  QUIRE_CHECK(options_.max_plans_in_flight == 1 || options_.max_plans_in_flight == 2);
   running_.reserve(options_.max_num_seqs);
   order_.reserve(options_.max_num_seqs);
   prefills_.reserve(options_.max_num_seqs);
+  prefills_in_flight_.reserve(options_.max_num_seqs);
 }
 
 absl::Status Scheduler::CheckRequest(const EngineRequest& request) const {
@@ -137,7 +139,7 @@ void Scheduler::AbortSequence(uint64_t handle, int32_t sequence_index, absl::Tim
 }
 
 void Scheduler::SetHeld(uint64_t handle, bool held) {
-  QUIRE_CHECK(!in_flight_);
+  QUIRE_CHECK(num_in_flight() == 0);
   const ObservedCall call(observer_, [&](SchedulerObserver& o) { o.OnSetHeld(handle, held); });
   SequenceGroup* group = Find(handle);
   if (group == nullptr || group->held == held) return;
@@ -324,14 +326,14 @@ void Scheduler::DropHopeless(absl::Time now, StepOutputs* outputs) {
 }
 
 void Scheduler::FailStep(const SchedulePlan& plan, const absl::Status& status, absl::Time now, StepOutputs* outputs) {
-  QUIRE_CHECK(in_flight_ && plan.step == step_ && !status.ok());
+  QUIRE_CHECK(num_in_flight() > 0 && plan.step == committed_step_ + 1 && !status.ok());
   const ObservedCall call(observer_, [&](SchedulerObserver& o) { o.OnFailStep(plan, status, now); });
-  in_flight_ = false;
+  ++committed_step_;
   for (const ScheduledSequence& entry : plan.sequences) {
     if (Find(entry.sequence->group->request.handle) == entry.sequence->group) {
       EndGroup(entry.sequence->group, FinishReason::kError, status, now, outputs);
     }
-    ReleaseBlocks(entry.sequence);
+    if (!InFlight(*entry.sequence)) ReleaseBlocks(entry.sequence);
   }
   CleanUp();
 }
@@ -341,7 +343,7 @@ void Scheduler::CleanUp() {
     std::erase_if(running_, [](const Sequence* s) { return s->state != SequenceState::kRunning; });
     running_changed_ = false;
   }
-  if (!in_flight_) finished_groups_.clear();
+  std::erase_if(finished_groups_, [this](const auto& group) { return group->last_step <= committed_step_; });
 }
 
 }  // namespace quire

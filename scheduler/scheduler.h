@@ -42,6 +42,7 @@ struct SchedulerStats {
   int64_t requests_finished = 0, requests_aborted = 0, requests_failed = 0;
   int64_t prompt_tokens = 0;  // of requests admitted so far
   int64_t generation_tokens = 0;
+  int64_t surplus_tokens = 0;  // sampled, and dropped because the sequence had ended meanwhile
   // How fast waiting requests start, from steps that left some waiting; 0: not known.
   double starts_per_second = 0, start_tokens_per_second = 0;  // requests, prompt tokens
 };
@@ -56,15 +57,17 @@ struct SchedulerStats {
 //     if (!plan.empty()) scheduler.Commit(plan, Run(plan), now, outputs);
 //   }
 //
+// With max_plans_in_flight 2 the next plan is made before this one is committed: README.md, "Overlap".
+//
 // What comes first is decided by a SchedulingPolicy, all formulas are in scheduler/README.md. No clock, socket or
 // device: time and results come in as arguments, events go out as values, so that a run can be replayed.
 //
 // `outputs` everywhere: events are appended to it. Every request that Add took ends with exactly one event whose
 // request_finished is set.
 //
-// Not thread-safe: the engine thread owns it. At most one plan is in flight: between Schedule and Commit or FailStep of
-// a plan that is not empty, Add and the Abort functions may be called, and nothing else. A step in steady state (the
-// same sequences as before) allocates nothing.
+// Not thread-safe: the engine thread owns it. A plan that is not empty is in flight from Schedule until its Commit or
+// FailStep; they are committed in the order in which they were made. While max_plans_in_flight are, Schedule may not be
+// called. A step in steady state (the same sequences as before) allocates nothing.
 class Scheduler {
  public:
   // `blocks` outlives the scheduler.
@@ -81,7 +84,7 @@ class Scheduler {
   absl::Status Add(EngineRequest request);
 
   // Ends a request, or one sequence of it: the final events (kAborted) are given at once, no further plan contains it,
-  // and its blocks are released when the plan in flight is done. Unknown or finished ones are ignored.
+  // and its blocks are released when the plans in flight that hold it are done. Unknown or finished ones are ignored.
   void Abort(uint64_t handle, absl::Time now, StepOutputs* outputs);
   // Single sequences of a beam search cannot be ended: ignored.
   void AbortSequence(uint64_t handle, int32_t sequence_index, absl::Time now, StepOutputs* outputs);
@@ -90,25 +93,28 @@ class Scheduler {
   // keep up. Unknown or finished ones are ignored. REQUIRES: no plan in flight.
   void SetHeld(uint64_t handle, bool held);
 
-  // Ends requests whose deadline has come (kDeadlineExceeded). REQUIRES: no plan in flight.
+  // Ends requests whose deadline has come (kDeadlineExceeded).
   void DropExpired(absl::Time now, StepOutputs* outputs);
 
-  // DropExpired, then fills *plan with the next step. An empty plan must not be committed. If there is work and yet
-  // nothing can run, the first request in rank fails with kResourceExhausted, so repeated calls always end.
+  // DropExpired, then fills *plan with the next step. An empty plan must not be committed. With a plan in flight that
+  // means: commit that one first. If there is work and yet nothing can run, the first request in rank fails with
+  // kResourceExhausted, so repeated calls always end. REQUIRES: fewer than max_plans_in_flight are in flight.
   void Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* outputs);
 
-  // The plan in flight has run: appends tokens, publishes full blocks, forks, finishes, gives events.
+  // The earliest plan in flight has run: appends tokens, publishes full blocks, forks, finishes, gives events.
   // result.samples and result.scores answer plan.samples and plan.scores one by one. `step_seconds`: what the step
   // took, from which the step-time model learns; 0: not measured.
   void Commit(const SchedulePlan& plan, const StepResult& result, absl::Time now, StepOutputs* outputs,
               double step_seconds = 0);
 
-  // The plan in flight failed as a whole: the requests in it end with kError and `status`, and no other.
+  // The earliest plan in flight failed as a whole: the requests in it end with kError and `status`, and no other.
   void FailStep(const SchedulePlan& plan, const absl::Status& status, absl::Time now, StepOutputs* outputs);
 
   // Null: none. It outlives the scheduler or is taken away before.
   void SetObserver(SchedulerObserver* observer) { observer_ = observer; }
 
+  // Plans made and neither committed nor failed.
+  int32_t num_in_flight() const { return static_cast<int32_t>(step_ - committed_step_); }
   // Some request lives that is not held.
   bool HasWork() const { return static_cast<int32_t>(groups_.size()) > stats_.requests_held; }
   // No live request has an earlier one.
@@ -128,7 +134,7 @@ class Scheduler {
 
   // --- scheduler.cc: life of requests
   SequenceGroup* Find(uint64_t handle) const;
-  bool InFlight(const Sequence& sequence) const { return in_flight_ && sequence.last_step == step_; }
+  bool InFlight(const Sequence& sequence) const { return sequence.last_step > committed_step_; }
   void SetState(Sequence* sequence, SequenceState state);
   void CountRequest(const SequenceGroup& group, int32_t sign);
   void ReleaseBlocks(Sequence* sequence);
@@ -140,7 +146,7 @@ class Scheduler {
   // Ends all sequences of a request: kAborted, or kError with `status`.
   void EndGroup(SequenceGroup* group, FinishReason reason, const absl::Status& status, absl::Time now,
                 StepOutputs* outputs);
-  // Forgets what no longer runs and, with no plan in flight, what has finished.
+  // Forgets what no longer runs, and what has finished and is in no plan in flight.
   void CleanUp();
 
   // Moves what its lane is charged for in advance to `tokens`.
@@ -154,9 +160,11 @@ class Scheduler {
   void PlanClass(bool offline);
   void PlanRunning(bool offline);
   void PlanRow(Sequence* sequence);
+  bool MustWait(const Sequence& sequence) const;
   void PlanPrefills(bool offline);
   void PlanLeftover();
   void FillPlan(absl::Time now, SchedulePlan* plan);
+  bool CutToPages(Sequence* sequence);
   void AddRows(const Sequence& sequence, ScheduledSequence* entry, SchedulePlan* plan) const;
 
   // --- admission.cc: from waiting to running
@@ -188,6 +196,7 @@ class Scheduler {
 
   // --- preemption.cc: from running to waiting
   bool MakeRoom(Sequence* sequence);
+  bool MayPreempt();
   enum class Eligible { kRankedAfter, kInterruptible };
   // `needed_blocks`: that the requester lacks; 0: it needs a place in the batch only.
   Sequence* PickVictim(const Sequence* requester, Eligible eligible, int32_t needed_blocks) const;
@@ -226,7 +235,7 @@ class Scheduler {
   SchedulerObserver* observer_ = nullptr;
 
   absl::flat_hash_map<uint64_t, std::unique_ptr<SequenceGroup>> groups_;  // unfinished, by handle
-  std::vector<std::unique_ptr<SequenceGroup>> finished_groups_;           // until no plan in flight holds them
+  std::vector<std::unique_ptr<SequenceGroup>> finished_groups_;           // while plans in flight hold them
   std::vector<Sequence*> running_;  // in order of admission; others than kRunning are dropped by CleanUp
   bool running_changed_ = false;    // running_ holds such others
   int32_t num_running_ = 0;         // sequences in state kRunning
@@ -240,19 +249,20 @@ class Scheduler {
   // Scratch of Schedule.
   std::vector<Sequence*> order_;
   std::vector<Sequence*> prefills_;
+  std::vector<Sequence*> prefills_in_flight_;
   std::vector<Sequence*> window_;
   int32_t places_kept_ = 0;  // for those that follow and rank before the head of window_
   std::vector<SequenceGroup*> hopeless_;
   BlockTable probe_table_;
   std::vector<BlockCopy>* copies_ = nullptr;  // of the plan
   StepBudget budget_;
-  bool preempted_ = false;  // some sequence was
+  bool preempted_ = false;  // some sequence was, or must be
 
   int64_t evictions_seen_ = -1;  // by SpareWaiting; -1: none of those that wait now was looked at
 
-  bool in_flight_ = false;
-  int64_t step_ = 0;
-  int64_t round_ = 1;  // one more than calls of Schedule, also those that gave an empty plan
+  int64_t step_ = 0, committed_step_ = 0;  // of the latest plan made, and committed or failed
+  bool must_drain_ = false;                // the next plan is made with none in flight, so that it can preempt
+  int64_t round_ = 1;                      // one more than calls of Schedule, also those that gave an empty plan
   uint64_t num_arrivals_ = 0;
   absl::Time next_deadline_ = absl::InfiniteFuture();
   SchedulerStats stats_;

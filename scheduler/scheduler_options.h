@@ -15,6 +15,8 @@ enum class PolicyKind : uint8_t { kFcfs, kPriority, kDeadline, kFair };
 struct SchedulerOptions {
   int32_t max_num_seqs = 256;             // sequences in one step, [1, 65536]
   int32_t max_num_batched_tokens = 2048;  // tokens in one step, [1, 1048576]; may be below max_num_seqs
+  // 2: a plan may be made while the one before it is in flight, with rows whose token that one samples.
+  int32_t max_plans_in_flight = 1;  // 1 or 2
   bool enable_prefix_caching = true;
   PolicyKind policy = PolicyKind::kPriority;
   // What a step may take: prefill chunks are cut so that about 99 of 100 steps stay below. > 0; infinite: no bound.

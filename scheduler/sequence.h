@@ -18,23 +18,30 @@ enum class SequenceState : uint8_t {
   kFinished,
 };
 
-// One sequence of a request: what is known of it (tokens) and what is computed (num_computed of them have K and V in
-// the blocks of `table`). Plain state, changed by Scheduler alone; a batch builder reads it.
+// One sequence of a request: what is known of it (tokens), what is computed (num_computed of them have K and V in the
+// blocks of `table`), and what will be once the plans in flight have run. Plain state, changed by Scheduler alone; a
+// batch builder reads it.
 struct Sequence {
   Sequence(SequenceGroup* owner, int32_t sequence_index, BlockTable empty_table)
       : group(owner), index(sequence_index), table(std::move(empty_table)) {}
 
   int32_t num_tokens() const { return static_cast<int32_t>(tokens.size()); }
-  int32_t num_uncomputed() const { return num_tokens() - num_computed; }
+  // Tokens that will be known once the plans in flight have run: if these compute all that are known, the last of them
+  // samples one more (which beams do not foresee).
+  int32_t num_foreseen() const;
+  // Of these, what is in no plan yet and needs to be: never the last token that the sequence may have.
+  int32_t num_uncomputed() const;
 
   SequenceGroup* group;
   int32_t index;  // 0 .. n - 1
   SequenceState state = SequenceState::kBlocked;
   std::vector<int32_t> tokens;  // prompt, then output; empty until the sequence is first admitted
-  int32_t num_computed = 0;
+  int32_t num_computed = 0;     // by plans that were committed
+  int32_t num_planned = 0;      // by these and by plans in flight: >= num_computed
   BlockTable table;
   PrefixKeys keys;             // of leading full blocks: at least those of the prompt
   int64_t last_step = 0;       // step number of the latest plan that holds it; 0: none
+  int32_t last_sample = -1;    // what samples its next token there: an index into `samples`; -1: nothing does
   int32_t planned_tokens = 0;  // in the plan being made or made last
   int32_t committed = 0;       // tokens that its lane is charged for in advance
   int32_t num_overtaken = 0;   // by sequences that started before it though ranked after
@@ -43,9 +50,9 @@ struct Sequence {
   int64_t probed_step = 0;  // 0: never
   // In-flight sharing. While waiting: the latest round in which another computed this sequence's tokens.
   int64_t following_round = 0;
-  // While running: the latest round in which others follow it, and the least and the most tokens that one of them
-  // wants.
-  int64_t followed_round = 0;
+  // While running: the step number of the latest plan in which others follow it, and the least and the most tokens that
+  // one of them wants.
+  int64_t followed_step = 0;
   int32_t least_awaited = 0, most_awaited = 0;
 };
 

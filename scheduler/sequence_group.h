@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -43,5 +44,11 @@ struct SequenceGroup {
   absl::Time scheduled_time = absl::InfinitePast();
   absl::Time first_token_time = absl::InfinitePast();
 };
+
+inline int32_t Sequence::num_foreseen() const {
+  return group->beams != nullptr ? num_tokens() : std::max(num_tokens(), num_planned + 1);
+}
+
+inline int32_t Sequence::num_uncomputed() const { return std::min(num_foreseen(), group->max_len - 1) - num_planned; }
 
 }  // namespace quire
