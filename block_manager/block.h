@@ -7,12 +7,18 @@
 
 namespace quire {
 
-// Names one physical KV block: the same number on every layer of a group. Not a pointer and not an offset.
+// Names one physical KV block: the same number on every layer of a group. Not a pointer and not an offset. Numbers from
+// the number of device blocks on name blocks of the host tier (BlockPool).
 enum class BlockId : int32_t {};
 
 // Never handed out. Padding entries of a device block table point here, so its contents must be readable and are never
 // used.
 inline constexpr BlockId kNullBlock{0};
+
+// Names what can be found in the prefix cache: some tokens behind a prefix. It stays the same when the contents move
+// from one block to another.
+enum class EntryId : int32_t {};
+inline constexpr EntryId kNoEntry{0};
 
 // Key of a block's contents: the chain of its parent's key and its own tokens.
 struct BlockHash {

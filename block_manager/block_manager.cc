@@ -14,18 +14,20 @@ BlockManager::BlockManager(const BlockManagerOptions& options)
       enable_prefix_cache_(options.enable_prefix_cache),
       min_partial_tokens_(options.min_partial_tokens),
       chain_hash_(options.chain_hash),
-      cache_(options.num_blocks, options.block_size, options.token_order),
-      eviction_(options.num_blocks, options.eviction),
+      cache_(options.num_blocks + options.num_host_blocks, options.block_size, options.token_order),
+      eviction_(options.num_blocks, options.eviction, options.num_host_blocks),
       events_(options.num_events, options.block_size),
       misses_(options.num_remembered),
-      integrity_(options.integrity && options.group_windows.empty() ? std::make_unique<IntegrityLog>(options.num_blocks)
-                                                                    : nullptr),
-      pool_(options.num_blocks, this),
+      integrity_(options.integrity && options.group_windows.empty()
+                     ? std::make_unique<IntegrityLog>(options.num_blocks + options.num_host_blocks)
+                     : nullptr),
+      pool_(options.num_blocks, this, options.num_host_blocks),
       pages_(options.group_windows.empty() ? nullptr
                                            : std::make_unique<GroupPages>(options.group_windows, options.block_size,
                                                                           options.num_blocks, options.num_pages)) {
   QUIRE_CHECK(options.min_partial_tokens >= 1);
-  QUIRE_CHECK(int64_t{options.num_blocks} * options.block_size <= INT32_MAX);
+  QUIRE_CHECK((int64_t{options.num_blocks} + options.num_host_blocks) * options.block_size <= INT32_MAX);
+  QUIRE_CHECK(options.num_host_blocks == 0 || options.group_windows.empty());
 }
 
 PrefixMatch BlockManager::MatchPrefix(const PrefixKeys& keys, absl::Span<const int32_t> tokens, int32_t max_tokens,
@@ -42,19 +44,28 @@ PrefixMatch BlockManager::MatchPrefix(const PrefixKeys& keys, absl::Span<const i
   for (int32_t i = 0; i < num_blocks; ++i) {
     const BlockId block =
         cache_.Find(table.link_, keys.blocks[i], tokens.subspan(int64_t{i} * block_size_, block_size_));
-    if (block == kNullBlock) break;
-    pool_.Acquire(block);
-    if (integrity_) integrity_->Found(block);
-    table.blocks_.push_back(block);
+    if (block == kNullBlock || (pool_.IsHost(block) && !host_use_.fetch)) break;
+    Hold(block, table);
     table.link_ = cache_.link(block);
   }
   table.num_published_ = match.missed_block = table.size();
   table.num_stored_ = match.num_tokens = table.size() * block_size_;
   table.hit_pending_ = table.size() > 0;
   MatchInsideBlock(tokens.subspan(match.num_tokens, block_size_), table, &match);
+  match.host_blocks = table.num_on_host_;
   if (match.num_tokens < limit) Explain(keys, tokens, &match);
   if (pages_ != nullptr) CutToPages(table, keys, &match);
   return match;
+}
+
+void BlockManager::Hold(BlockId found, BlockTable& table) {
+  pool_.Acquire(found);
+  table.blocks_.push_back(found);
+  if (pool_.IsHost(found)) {
+    ++table.num_on_host_;
+  } else if (integrity_) {
+    integrity_->Found(found);
+  }
 }
 
 // `tokens`: those wanted of the next block, perhaps none.
@@ -65,13 +76,11 @@ void BlockManager::MatchInsideBlock(absl::Span<const int32_t> tokens, BlockTable
     return;
   }
   const PrefixCache::Match found = cache_.FindLongest(table.link_, tokens);
-  if (found.num_tokens < min_partial_tokens_) {
+  if (found.num_tokens < min_partial_tokens_ || (pool_.IsHost(found.block) && !host_use_.fetch)) {
     match->miss = found.num_tokens == 0 ? MissReason::kNeverSeen : MissReason::kCopyNotWorth;
     return;
   }
-  pool_.Acquire(found.block);
-  if (integrity_) integrity_->Found(found.block);
-  table.blocks_.push_back(found.block);
+  Hold(found.block, table);
   table.tail_may_be_shared_ = true;
   match->partial_tokens = found.num_tokens;
   match->num_tokens += found.num_tokens;
@@ -108,32 +117,38 @@ int32_t BlockManager::BlocksMissing(const BlockTable& table, int32_t total_token
   if (pages_ != nullptr) return PagesMissing(table, total_tokens);
   const int32_t tail = SharedTail(table, total_tokens);
   // The source of a copy that nobody else holds is unused afterwards.
-  const int32_t copy = tail >= 0 && pool_.count(table.blocks_[tail]) > 1 ? 1 : 0;
-  return std::max(0, BlocksFor(total_tokens) - table.size()) + copy;
+  const int32_t copy = tail >= 0 && pool_.count(table.blocks_[tail]) > 1 && !pool_.IsHost(table.blocks_[tail]) ? 1 : 0;
+  return std::max(0, BlocksFor(total_tokens) - table.size()) + copy + table.num_on_host_;
 }
 
 absl::Status BlockManager::Reserve(BlockTable& table, int32_t total_tokens, std::vector<BlockCopy>* copies) {
   const int32_t fresh = std::max(0, BlocksFor(total_tokens) - table.size());
   const int32_t tail = SharedTail(table, total_tokens);
-  if (fresh == 0 && tail < 0 && pages_ == nullptr) return absl::OkStatus();
+  if (fresh == 0 && tail < 0 && table.num_on_host_ == 0 && pages_ == nullptr) return absl::OkStatus();
   const int32_t missing = BlocksMissing(table, total_tokens);
   if (missing > num_unused()) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("%d KV blocks wanted, %d of %d unused", missing, num_unused(), num_usable()));
   }
   if (table.empty()) table.epoch_ = epoch_;
-  const bool copy =
-      tail >= 0 && fresh < pool_.num_unused() && (pages_ == nullptr || RoomToCopyPages(table, total_tokens));
+  const bool from_host = tail >= 0 && pool_.IsHost(table.blocks_[tail]);
+  const int32_t fetched = table.num_on_host_ - from_host;
+  const bool copy = from_host || (tail >= 0 && fresh + fetched < pool_.num_unused() &&
+                                  (pages_ == nullptr || RoomToCopyPages(table, total_tokens)));
   const size_t old_size = table.blocks_.size();
-  table.blocks_.resize(old_size + fresh + copy);
+  table.blocks_.resize(old_size + fresh + copy + fetched);
   const absl::Span<BlockId> taken = absl::MakeSpan(table.blocks_).subspan(old_size);
-  if (absl::Status status = pool_.Allocate(taken); !status.ok()) {
+  copies_ = copies;
+  absl::Status status = pool_.Allocate(taken);
+  copies_ = nullptr;
+  if (!status.ok()) {
     table.blocks_.resize(old_size);
     return status;
   }
   if (integrity_) {
     for (const BlockId block : taken) integrity_->HandedOut(block);
   }
+  if (fetched > 0) Fetch(table, fetched, tail, copies);
   if (copy) {
     QUIRE_CHECK(copies != nullptr);
     const BlockId src = table.blocks_[tail];
@@ -146,6 +161,8 @@ absl::Status BlockManager::Reserve(BlockTable& table, int32_t total_tokens, std:
     }
     pool_.Release(src);
     table.copy_pending_ = true;
+    num_copied_in_ += from_host;
+    table.num_on_host_ = 0;
   } else if (tail >= 0) {
     Forget(table.blocks_[tail]);  // the last unused block is the source itself: written in place
   }
@@ -165,14 +182,15 @@ void BlockManager::Publish(BlockTable& table, absl::Span<const int32_t> tokens, 
 }
 
 bool BlockManager::MayPublish(const BlockTable& table, const PrefixKeys& keys) const {
-  return enable_prefix_cache_ && keys.write && table.epoch_ == epoch_;
+  return enable_prefix_cache_ && keys.write && table.epoch_ == epoch_ && table.num_on_host_ == 0;
 }
 
 void BlockManager::CountHit(BlockTable& table, const PrefixKeys& keys) {
   table.hit_pending_ = false;
   if (!cache_.IsAlive(table.link_)) return;  // dropped since
   for (int32_t i = 0; i < table.num_published_; ++i) {
-    eviction_.CountHit(table.blocks_[i], keys.retention.For(i * block_size_, (i + 1) * block_size_));
+    if (!cache_.Contains(table.blocks_[i])) continue;  // fetched by two tables: the other's is found
+    eviction_.CountHit(cache_.entry(table.blocks_[i]), keys.retention.For(i * block_size_, (i + 1) * block_size_));
   }
 }
 
@@ -194,6 +212,9 @@ void BlockManager::PublishFull(BlockTable& table, absl::Span<const int32_t> toke
     if (findable == kNullBlock) {
       findable = table.blocks_[i];
       if (!Insert(table.link_, keys, i * block_size_, block_tokens, findable)) return;
+    } else if (pool_.IsHost(findable) && !cache_.Contains(table.blocks_[i])) {
+      Adopt(findable, table.blocks_[i]);
+      findable = table.blocks_[i];
     }
     table.link_ = cache_.link(findable);
     table.num_published_ = i + 1;
@@ -213,9 +234,9 @@ void BlockManager::Seal(BlockTable& table, absl::Span<const int32_t> tokens, Pre
 
 bool BlockManager::MakeRoomInQuota(int32_t tenant) {
   while (eviction_.Excess(tenant) > 0) {
-    const BlockId victim = eviction_.NextOf(tenant);
-    if (victim == kNullBlock) return false;
-    Forget(victim);
+    const EntryId victim = eviction_.NextOf(tenant);
+    if (victim == kNoEntry) return false;
+    Forget(cache_.block(victim));
   }
   return true;
 }
@@ -229,13 +250,14 @@ bool BlockManager::Insert(const PrefixLink& parent, const PrefixKeys& keys, int3
   const BlockHash key = full ? keys.blocks[i] : BlockHash{};
   const BlockId promoted = cache_.Insert(parent, key, tokens, block);
   if (promoted != kNullBlock) {
-    eviction_.Remove(promoted);
+    eviction_.Remove(cache_.entry(promoted));
     pool_.UnmarkCached(promoted);
     if (pages_ != nullptr) pages_->Drop(promoted);
     if (integrity_) integrity_->Unsealed(promoted);
   }
   pool_.MarkCached(block);
-  eviction_.Add(block, parent.block, position, keys.tenant, keys.retention.For(position, position + block_size_));
+  eviction_.Add(cache_.entry(block), parent.entry, position, keys.tenant,
+                keys.retention.For(position, position + block_size_));
   if (integrity_) integrity_->Sealed(block, static_cast<int32_t>(tokens.size()));
   if (full) {
     events_.Stored(key, i == 0 ? keys.root : keys.blocks[i - 1], tokens);
@@ -245,11 +267,12 @@ bool BlockManager::Insert(const PrefixLink& parent, const PrefixKeys& keys, int3
 }
 
 void BlockManager::Evict() {
-  const BlockId victim = eviction_.Next();
-  QUIRE_CHECK(victim != kNullBlock);
+  const EntryId victim = eviction_.Next();
+  QUIRE_CHECK(victim != kNoEntry);
   eviction_.Evicted(victim);
   ++num_evictions_;
-  Forget(victim);
+  const BlockId block = cache_.block(victim);
+  if (!Demote(block)) Forget(block);
 }
 
 int32_t BlockManager::Forget(BlockId block) {
@@ -259,7 +282,7 @@ int32_t BlockManager::Forget(BlockId block) {
       at = cache_.FirstChild(cache_.link(at));
       continue;
     }
-    const BlockId parent = cache_.parent(at).block;
+    const BlockId parent = cache_.block(cache_.parent(at).entry);
     ForgetOne(at);
     ++forgotten;
     if (at == block) return forgotten;
@@ -269,11 +292,11 @@ int32_t BlockManager::Forget(BlockId block) {
 
 void BlockManager::ForgetOne(BlockId block) {
   if (cache_.is_full(block)) {
-    events_.Removed(cache_.key(block));
+    events_.Removed(cache_.key(block), TierOf(block));
     misses_.Evicted(cache_.key(block), now_);
   }
   if (integrity_) integrity_->Unsealed(block);
-  eviction_.Remove(block);
+  eviction_.Remove(cache_.entry(block));
   cache_.Erase(block);
   pool_.UnmarkCached(block);
   if (pages_ != nullptr) pages_->Drop(block);
@@ -286,6 +309,10 @@ BlockTable BlockManager::Fork(const BlockTable& parent, int32_t num_tokens) {
   table.blocks_.assign(parent.blocks_.begin(), parent.blocks_.begin() + num_blocks);
   for (const BlockId block : table.blocks_) pool_.Acquire(block);
   table.num_stored_ = num_tokens;
+  if (parent.num_on_host_ > 0) {
+    table.num_on_host_ = static_cast<int32_t>(std::count_if(table.blocks_.begin(), table.blocks_.end(),
+                                                            [this](BlockId block) { return pool_.IsHost(block); }));
+  }
   table.tail_may_be_shared_ = parent.tail_may_be_shared_ = true;
   table.epoch_ = parent.epoch_;
   table.copy_pending_ = parent.copy_pending_ && num_tokens > parent.num_stored_ / block_size_ * block_size_;
@@ -304,6 +331,10 @@ BlockStats BlockManager::stats() const {
   stats.free = num_unused() - stats.cached;
   stats.active = stats.total - num_unused();
   stats.evictions = num_evictions();
+  stats.host_total = pool_.num_host_blocks();
+  stats.host_used = stats.host_total - pool_.num_free_host();
+  stats.copied_out = num_copied_out_;
+  stats.copied_in = num_copied_in_;
   stats.pinned = eviction_.num_pinned();
   stats.max_pinned = eviction_.max_pinned();
   stats.pins_refused = eviction_.num_pins_refused();

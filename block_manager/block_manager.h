@@ -43,11 +43,14 @@ struct BlockManagerOptions {
   int32_t num_pages = 0;
   // Among entries behind one parent, and where two share equally much with a text, the order of these images decides.
   TokenPermutation token_order = {};
+  // Blocks of the host tier, which take what is evicted from the device. Not with layer groups.
+  int32_t num_host_blocks = 0;
   // The chain hash. Only tests give another one, to force collisions; MakeEngineRequest hashes with ChainHash.
   BlockHash (*chain_hash)(const BlockHash& parent, absl::Span<const int32_t> tokens) = &ChainHash;
 };
 
-// Contents of `src` that `dst` needs before the next step writes anything. With layer groups these are pages.
+// Contents of `src` that `dst` needs before the next step writes anything. With layer groups these are pages. Numbers
+// from num_blocks on are blocks of the host tier.
 struct BlockCopy {
   BlockId src = kNullBlock;
   BlockId dst = kNullBlock;
@@ -61,6 +64,15 @@ struct BlockStats {
   // Findable blocks kept with a priority above the default, how many may be, and requests for more that were refused.
   int32_t pinned = 0, max_pinned = 0;
   int64_t pins_refused = 0;
+  // The host tier: its blocks, those in use, and blocks copied to it and back so far.
+  int32_t host_total = 0, host_used = 0;
+  int64_t copied_out = 0, copied_in = 0;
+};
+
+// Whether copies to and from the host are worth their time, as whoever measures it says.
+struct HostUse {
+  bool demote = true;  // evicted blocks go to the host; otherwise nowhere
+  bool fetch = true;   // a match goes on over blocks that are there
 };
 
 // Why a match ended where it did.
@@ -69,7 +81,8 @@ enum class MissReason : uint8_t {
   kCacheOff,      // the prefix cache is off
   kBypassed,      // the request does not read it
   kUnderMinimum,  // too few tokens to be worth a copy, even if they were there
-  kCopyNotWorth,  // found inside a block, but fewer tokens than min_partial_tokens
+  kCopyNotWorth,  // found inside a block, but fewer tokens than min_partial_tokens; or on the host and not worth
+                  // fetching
   kSlidOut,       // found, but a layer group has lost what its window holds at the end of it
   kEvicted,       // was there, and went at PrefixMatch::evicted_at
   kOtherRoot,     // the same tenant's tokens lie behind another salt, adapter or set of weights
@@ -79,6 +92,7 @@ enum class MissReason : uint8_t {
 struct PrefixMatch {
   int32_t num_tokens = 0;      // that need not be computed
   int32_t partial_tokens = 0;  // of these: in a last block that others can see; Reserve copies it
+  int32_t host_blocks = 0;     // that Reserve brings back from the host
   MissReason miss = MissReason::kNone;
   int32_t missed_block = 0;                      // the first that differs; means something if miss is not kNone
   absl::Time evicted_at = absl::InfinitePast();  // with kEvicted
@@ -102,6 +116,7 @@ struct PrefixInfo {
   int32_t priority = 0;    // of the last, as the others
   int32_t tenant = 0;
   bool in_use = false;
+  bool on_host = false;  // the last block
   absl::Time last_used, expires;
 };
 
@@ -145,6 +160,10 @@ class BlockManager : private BlockPool::Cache {
   // kResourceExhausted if more blocks are missing than are unused, and then nothing has changed. Takes free blocks
   // first, then evicts cached ones.
   //
+  // Blocks that were found on the host are exchanged for device blocks, and the copies that fill them appended to
+  // *copies. What is evicted goes to the host by such a copy, too, if it is worth a place there and `copies` is not
+  // null.
+  //
   // If the block that is written next is held by others or can be found, the table gets its own and the copy that fills
   // it is appended to *copies (null: this cannot happen). Copies must run in the order in which they were given, before
   // the step writes anything: then each source is still whole, even if it has been handed to someone else in between.
@@ -173,7 +192,19 @@ class BlockManager : private BlockPool::Cache {
   // `num_tokens` is gone; after a Publish it is there up to GroupPages::kSlack tokens back.
   BlockTable Fork(const BlockTable& parent, int32_t num_tokens);
 
+  // The step for which these copies were made has failed: what they were to fill can no longer be found. The caller
+  // sees to it that tables which hold any of it are cleared.
+  void CopiesFailed(absl::Span<const BlockCopy> copies);
+
   // --- The cache
+
+  void SetHostUse(const HostUse& use) { host_use_ = use; }
+  // Moves what the table has stored to host blocks of its own, by copies that are appended to *copies; Reserve brings
+  // it back. For tables that the cache must not know. False, and the table is as before, if nothing is stored or the
+  // host has no room.
+  bool SwapOut(BlockTable& table, std::vector<BlockCopy>* copies);
+  // What nobody else holds of the table is not worth a place on the host, until it is used again.
+  void KeepOffHost(const BlockTable& table);
 
   // Ends retention that has expired. Earlier times than the latest are ignored.
   void AdvanceTime(absl::Time now);
@@ -227,6 +258,8 @@ class BlockManager : private BlockPool::Cache {
   int32_t block_size() const { return block_size_; }
   int32_t min_partial_tokens() const { return min_partial_tokens_; }
   bool prefix_cache_enabled() const { return enable_prefix_cache_; }
+  bool has_host_tier() const { return pool_.num_host_blocks() > 0; }
+  bool IsHost(BlockId block) const { return pool_.IsHost(block); }
   bool IsFindable(BlockId block) const { return pool_.is_cached(block); }
   int32_t count(BlockId block) const { return pool_.count(block); }
   int64_t num_evictions() const { return num_evictions_ + (pages_ != nullptr ? pages_->num_dropped() : 0); }
@@ -241,8 +274,8 @@ class BlockManager : private BlockPool::Cache {
 
  private:
   // BlockPool::Cache
-  void OnUnused(BlockId block) override { eviction_.SetUnused(block); }
-  void OnUsed(BlockId block) override { eviction_.SetUsed(block); }
+  void OnUnused(BlockId block) override { eviction_.SetUnused(cache_.entry(block)); }
+  void OnUsed(BlockId block) override { eviction_.SetUsed(cache_.entry(block)); }
   void Evict() override;
 
   // The index of the block that the table writes next, if others can see it; -1 otherwise.
@@ -261,6 +294,24 @@ class BlockManager : private BlockPool::Cache {
   void ForgetOne(BlockId block);
   int32_t ForgetPrefix(const BlockHash& root, absl::Span<const int32_t> tokens);
   PrefixInfo InfoOf(BlockId last) const;
+  const BlockHash& KeyOf(const PrefixLink& link) const {
+    return link.entry == kNoEntry ? link.id : cache_.key(cache_.block(link.entry));
+  }
+  // One more holder of a block that was found: this table.
+  void Hold(BlockId found, BlockTable& table);
+
+  // --- host_tier.cc
+
+  KvEvent::Tier TierOf(BlockId block) const {
+    return pool_.IsHost(block) ? KvEvent::Tier::kHost : KvEvent::Tier::kDevice;
+  }
+  bool Demote(BlockId block);
+  bool MakeRoomOnHost(int32_t num_blocks);
+  void Fetch(BlockTable& table, int32_t num_blocks, int32_t tail, std::vector<BlockCopy>* copies);
+  void Adopt(BlockId on_host, BlockId own);
+  void MoveToDevice(BlockId from, BlockId to);
+  void NoteMove(BlockId block);
+  absl::Status CheckTables() const;
 
   // --- group_blocks.cc: what layer groups add
 
@@ -292,9 +343,12 @@ class BlockManager : private BlockPool::Cache {
   BlockPool pool_;
   const std::unique_ptr<GroupPages> pages_;  // null without layer groups
   BlockManagerObserver* observer_ = nullptr;
+  HostUse host_use_;
+  std::vector<BlockCopy>* copies_ = nullptr;  // while Reserve runs: where they go
   absl::Time now_ = absl::InfinitePast();
   int32_t epoch_ = 0;  // number of DropAll so far
   int64_t num_evictions_ = 0;
+  int64_t num_copied_out_ = 0, num_copied_in_ = 0;
 };
 
 }  // namespace quire

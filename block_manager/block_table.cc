@@ -48,6 +48,7 @@ void BlockTable::Clear() {
     blocks_.pop_back();
   }
   num_stored_ = 0;
+  num_on_host_ = 0;
   copy_pending_ = false;
   tail_may_be_shared_ = false;
   hit_pending_ = false;
@@ -70,6 +71,7 @@ void BlockTable::TakeFrom(BlockTable& other) {
   blocks_ = std::exchange(other.blocks_, {});
   std::swap(paged_, other.paged_);  // none of this table's is left
   num_stored_ = std::exchange(other.num_stored_, 0);
+  num_on_host_ = std::exchange(other.num_on_host_, 0);
   copy_pending_ = std::exchange(other.copy_pending_, false);
   tail_may_be_shared_ = std::exchange(other.tail_may_be_shared_, false);
   hit_pending_ = std::exchange(other.hit_pending_, false);

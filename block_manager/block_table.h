@@ -15,7 +15,8 @@ namespace quire {
 // The physical blocks of one sequence in order of position: logical block i holds tokens i * block_size onward.
 //
 // Each entry is one count of the block in the pool. Entries are only appended, by BlockManager, but for one: the block
-// that is written next is exchanged for a copy of the table's own if others can see it (BlockManager::Reserve). The
+// that is written next is exchanged for a copy of the table's own if others can see it (BlockManager::Reserve), and
+// those that were found on the host are exchanged for device blocks. The
 // table gives all blocks back at once, tail first, so that eviction takes tails before heads. Move-only. Must not
 // outlive its pool. Owned and used by the engine thread.
 class BlockTable {
@@ -29,6 +30,10 @@ class BlockTable {
   int32_t size() const { return static_cast<int32_t>(blocks_.size()); }
   bool empty() const { return blocks_.empty(); }
   absl::Span<const BlockId> blocks() const { return blocks_; }
+
+  // Of these, blocks of the host tier: found there, and brought back by the next Reserve. Nobody may read or write
+  // through the table before.
+  int32_t num_on_host() const { return num_on_host_; }
 
   // Leading tokens that are stored: the next one is written behind them.
   int32_t num_stored() const { return num_stored_; }
@@ -72,6 +77,7 @@ class BlockTable {
   std::vector<BlockId> blocks_;
   std::unique_ptr<Range[]> paged_;  // by group; null without groups
   int32_t num_stored_ = 0;
+  int32_t num_on_host_ = 0;
   bool copy_pending_ = false;  // the block of token num_stored_ is a copy that no completed step is known to have made
   // Others may see the block of token num_stored_: set when the table forks, is forked, sealed or matched inside a
   // block.

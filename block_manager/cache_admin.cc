@@ -27,22 +27,22 @@ void BlockManager::Spare(const BlockHash& root, absl::Span<const BlockHash> bloc
   // Blocks before the last one found cannot go before it.
   const auto rest = tokens.subspan(begin, block_size_);
   const PrefixCache::Match inside = rest.empty() ? PrefixCache::Match{} : cache_.FindLongest(link, rest);
-  if (link.block != kNullBlock) eviction_.Touch(link.block);
-  if (inside.num_tokens >= min_partial_tokens_) eviction_.Touch(inside.block);
+  if (link.entry != kNoEntry) eviction_.Touch(link.entry);
+  if (inside.num_tokens >= min_partial_tokens_) eviction_.Touch(cache_.entry(inside.block));
 }
 
 void BlockManager::SetTenantQuota(int32_t tenant, int32_t max_blocks) {
   if (observer_ != nullptr) observer_->OnSetTenantQuota(tenant, max_blocks);
   eviction_.SetQuota(tenant, max_blocks);
   while (eviction_.Excess(tenant) > 1) {
-    const BlockId victim = eviction_.NextOf(tenant);
-    if (victim == kNullBlock) return;
-    Forget(victim);
+    const EntryId victim = eviction_.NextOf(tenant);
+    if (victim == kNoEntry) return;
+    Forget(cache_.block(victim));
   }
 }
 
 PrefixInfo BlockManager::InfoOf(BlockId last) const {
-  const EvictionOrder::Info info = eviction_.info(last);
+  const EvictionOrder::Info info = eviction_.info(cache_.entry(last));
   PrefixInfo prefix;
   prefix.num_tokens = static_cast<int32_t>(cache_.tokens(last).size());
   prefix.num_hits = prefix.head_hits = info.hits;
@@ -51,13 +51,12 @@ PrefixInfo BlockManager::InfoOf(BlockId last) const {
   prefix.last_used = info.last_used;
   prefix.expires = info.expires;
   prefix.in_use = pool_.count(last) > 0;
+  prefix.on_host = pool_.IsHost(last);
   const PrefixLink* parent = &cache_.parent(last);
-  prefix.key = cache_.is_full(last)          ? cache_.key(last)
-               : parent->block == kNullBlock ? parent->id
-                                             : cache_.key(parent->block);
-  for (; parent->block != kNullBlock; parent = &cache_.parent(parent->block)) {
+  prefix.key = cache_.is_full(last) ? cache_.key(last) : KeyOf(*parent);
+  for (; parent->entry != kNoEntry; parent = &cache_.parent(cache_.block(parent->entry))) {
     prefix.num_tokens += block_size_;
-    prefix.head_hits = eviction_.info(parent->block).hits;
+    prefix.head_hits = eviction_.info(parent->entry).hits;
   }
   prefix.root = parent->id;
   return prefix;
@@ -65,7 +64,7 @@ PrefixInfo BlockManager::InfoOf(BlockId last) const {
 
 std::vector<PrefixInfo> BlockManager::ListPrefixes() const {
   std::vector<PrefixInfo> prefixes;
-  for (int32_t i = 1; i < pool_.num_blocks(); ++i) {
+  for (int32_t i = 1; i < pool_.num_all_blocks(); ++i) {
     const BlockId block{i};
     if (cache_.Contains(block) && !cache_.has_children(block)) prefixes.push_back(InfoOf(block));
   }
@@ -99,9 +98,9 @@ int32_t BlockManager::ForgetPrefix(const BlockHash& root, absl::Span<const int32
 int32_t BlockManager::DropTenant(int32_t tenant) {
   if (observer_ != nullptr) observer_->OnDropTenant(tenant);
   int32_t dropped = 0;
-  for (int32_t i = 1; i < pool_.num_blocks(); ++i) {
+  for (int32_t i = 1; i < pool_.num_all_blocks(); ++i) {
     const BlockId block{i};
-    if (cache_.Contains(block) && eviction_.info(block).tenant == tenant) dropped += Forget(block);
+    if (cache_.Contains(block) && eviction_.info(cache_.entry(block)).tenant == tenant) dropped += Forget(block);
   }
   if (observer_ != nullptr) observer_->OnDropped(dropped);
   return dropped;
@@ -111,7 +110,7 @@ int32_t BlockManager::DropAll() {
   if (observer_ != nullptr) observer_->OnDropAll();
   ++epoch_;
   int32_t dropped = 0;
-  for (int32_t i = 1; i < pool_.num_blocks(); ++i) {
+  for (int32_t i = 1; i < pool_.num_all_blocks(); ++i) {
     if (cache_.Contains(BlockId{i})) dropped += Forget(BlockId{i});
   }
   events_.Cleared();
@@ -127,17 +126,21 @@ absl::Status BlockManager::CheckInvariants() const {
   QUIRE_RETURN_IF_ERROR(pool_.CheckInvariants());
   QUIRE_RETURN_IF_ERROR(cache_.CheckInvariants());
   QUIRE_RETURN_IF_ERROR(eviction_.CheckInvariants());
-  for (int32_t i = 1; i < pool_.num_blocks(); ++i) {
+  for (int32_t i = 1; i < pool_.num_all_blocks(); ++i) {
     const BlockId block{i};
     if (pool_.is_cached(block) != cache_.Contains(block)) {
       return absl::InternalError(
           absl::StrFormat("block %d: marked %d, findable %d", i, pool_.is_cached(block), cache_.Contains(block)));
     }
-    if (cache_.Contains(block) && eviction_.is_unused(block) != (pool_.count(block) == 0)) {
+    if (cache_.Contains(block) && eviction_.is_on_host(cache_.entry(block)) != pool_.IsHost(block)) {
+      return absl::InternalError(absl::StrFormat("block %d stands on the wrong tier in the order of eviction", i));
+    }
+    if (cache_.Contains(block) && eviction_.is_unused(cache_.entry(block)) != (pool_.count(block) == 0)) {
       return absl::InternalError(absl::StrFormat("block %d has count %d and is unused %d in the order of eviction", i,
-                                                 pool_.count(block), eviction_.is_unused(block)));
+                                                 pool_.count(block), eviction_.is_unused(cache_.entry(block))));
     }
   }
+  QUIRE_RETURN_IF_ERROR(CheckTables());
   return pages_ != nullptr ? CheckPages() : absl::OkStatus();
 }
 

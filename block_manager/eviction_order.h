@@ -26,11 +26,13 @@ struct EvictionOptions {
   double max_pinned_share = 0.5;
 };
 
-// Which unused cached block goes next.
+// Which unused cached block goes next. Knows entries of the prefix cache, which keep their number wherever their
+// contents stand, and of each whether it stands on the host.
 //
 // Only leaves can go: unused blocks without unused ones behind them. So tails go before heads, whatever they are worth,
-// and nothing that is cached hangs in the air. Among leaves: the lowest retention priority, then those whose ttl has
-// passed, then by policy, then the longest unused. With kCost the least score goes:
+// and nothing that is cached hangs in the air. A block may leave the device for the host, or for good, when no unused
+// one behind it is on the device; the host, when there is none at all. Among leaves: the lowest retention priority,
+// then those whose ttl has passed, then by policy, then the longest unused. With kCost the least score goes:
 //
 //   score = clock at the latest use + cost x (1 + min(hits, 15)),   cost = 1 + position / attention_equal_tokens
 //
@@ -41,36 +43,48 @@ struct EvictionOptions {
 // O(log blocks) an operation, nothing is allocated. Not thread-safe: the engine thread owns it.
 class EvictionOrder {
  public:
-  EvictionOrder(int32_t num_blocks, const EvictionOptions& options);
+  // `num_blocks` of the device, the null block included, to which pins are limited, whatever stands on the host.
+  EvictionOrder(int32_t num_blocks, const EvictionOptions& options, int32_t num_host_blocks = 0);
 
   EvictionOrder(const EvictionOrder&) = delete;
   EvictionOrder& operator=(const EvictionOrder&) = delete;
 
-  // A block in use becomes findable. `parent`: the block before it, or kNullBlock. `position`: its first token's.
-  void Add(BlockId block, BlockId parent, int32_t position, int32_t tenant, const RetentionLevel& level);
+  // A block in use becomes findable. `parent`: the entry before it, or kNoEntry. `position`: its first token's.
+  void Add(EntryId entry, EntryId parent, int32_t position, int32_t tenant, const RetentionLevel& level);
   // It is findable no longer. No unused block may stand behind it.
-  void Remove(BlockId block);
+  void Remove(EntryId entry);
 
   // A findable block lost its last holder, or got its first.
-  void SetUnused(BlockId block);
-  void SetUsed(BlockId block);
+  void SetUnused(EntryId entry);
+  void SetUsed(EntryId entry);
+
+  // The contents have moved from the device to the host, or back. New entries are on the device.
+  void SetOnHost(EntryId entry, bool on_host);
+  // It is not worth a place on the host, until it is used again.
+  void KeepOffHost(EntryId entry) { records_[Index(entry)].off_host = true; }
 
   // A request has used it: it counts for the score, its ttl begins again, and `level` replaces a weaker one.
-  void CountHit(BlockId block, const RetentionLevel& level);
+  void CountHit(EntryId entry, const RetentionLevel& level);
   // Somebody is going to use it: as if it had been used just now.
-  void Touch(BlockId block);
+  void Touch(EntryId entry);
 
   // Ends what has expired. `now` never decreases.
   void AdvanceTime(absl::Time now);
 
-  // The block that should go, kNullBlock if none is unused. `Evicted` tells that it goes because room is needed.
-  BlockId Next() const { return BlockId{order_.First()}; }
-  void Evicted(BlockId block);
+  // What should leave the device, kNoEntry if nothing is unused there. `Evicted` tells that it goes because room is
+  // needed.
+  EntryId Next() const { return EntryId{order_.First()}; }
+  void Evicted(EntryId entry);
+  // What should leave the host for it, kNoEntry if nothing can. Whether the entry, which is about to leave the device,
+  // goes to the host rather than this one staying there.
+  EntryId NextOnHost() const { return EntryId{host_order_.First()}; }
+  bool MayReplace(EntryId entry, EntryId on_host) const;
+  bool IsKeptOffHost(EntryId entry) const { return records_[Index(entry)].off_host; }
 
   // At most `quota` blocks of `tenant` (>= 1) may be findable; -1: no limit. Whoever adds blocks sees to it.
   void SetQuota(int32_t tenant, int32_t quota);
   int32_t Excess(int32_t tenant) const;  // by how many blocks one more would exceed the quota; <= 0: it would not
-  BlockId NextOf(int32_t tenant) const;  // the block of a tenant with a quota that should go, as Next
+  EntryId NextOf(int32_t tenant) const;  // of a tenant with a quota: what should go, on the host first
 
   int32_t num_pinned() const { return num_pinned_; }  // blocks with a priority above the default
   int32_t max_pinned() const { return max_pinned_; }
@@ -84,8 +98,9 @@ class EvictionOrder {
     int32_t hits = 0;
     int32_t tenant = 0;
   };
-  Info info(BlockId block) const;
-  bool is_unused(BlockId block) const { return records_[Index(block)].unused; }
+  Info info(EntryId entry) const;
+  bool is_unused(EntryId entry) const { return records_[Index(entry)].unused; }
+  bool is_on_host(EntryId entry) const { return records_[Index(entry)].on_host; }
 
   // kInternal naming the first broken invariant. O(blocks).
   absl::Status CheckInvariants() const;
@@ -95,12 +110,13 @@ class EvictionOrder {
     int64_t score = 0;
     uint64_t last_use = 0;
     int32_t parent = 0;
-    int32_t unused_children = 0;
+    int32_t unused_children = 0, unused_device_children = 0;
     int32_t position = 0;
     int32_t hits = 0;
     int32_t tenant = 0;
     int16_t priority = kDefaultRetention;
     bool findable = false, unused = false, expired = false;
+    bool on_host = false, off_host = false;
     absl::Duration ttl;
     absl::Time expires, last_used;
   };
@@ -119,21 +135,24 @@ class EvictionOrder {
     bool operator()(int32_t a, int32_t b) const;
   };
 
-  static int32_t Index(BlockId block) { return static_cast<int32_t>(block); }
+  static int32_t Index(EntryId entry) { return static_cast<int32_t>(entry); }
   bool HasQuota(int32_t tenant) const {
     return tenant < static_cast<int32_t>(quotas_.size()) && quotas_[tenant].limit >= 0;
   }
-  void Line(int32_t i);    // a leaf takes its place
-  void Unline(int32_t i);  // and leaves it
+  void Settle(int32_t i);
+  void Unline(int32_t i);  // from all orders
+  void CountUnusedChild(const Record& child, int32_t sign);
   void Stamp(Record& record);
   void SetLevel(int32_t i, const RetentionLevel& level);
 
   const EvictionPolicy policy_;
   const int32_t attention_equal_tokens_;
   const int32_t max_pinned_;
+  const bool has_host_;
   Records records_;
-  Treap<ByValue> order_;       // leaves
-  Treap<ByTenant> by_tenant_;  // leaves of tenants with a quota
+  Treap<ByValue> order_;       // leaves on the device
+  Treap<ByValue> host_order_;  // leaves on the host
+  Treap<ByTenant> by_tenant_;  // of tenants with a quota: those without anything unused behind them
   Treap<ByExpiry> by_expiry_;  // findable blocks whose ttl runs
   struct Quota {
     int32_t limit = -1;

@@ -1,5 +1,7 @@
 #include "block_manager/integrity.h"
 
+#include <utility>
+
 namespace quire {
 
 void IntegrityLog::Sealed(BlockId block, int32_t num_tokens) {
@@ -7,10 +9,16 @@ void IntegrityLog::Sealed(BlockId block, int32_t num_tokens) {
   sealed_.push_back(block);
 }
 
+void IntegrityLog::Brought(BlockId block, int32_t num_tokens) {
+  State& state = blocks_[static_cast<int32_t>(block)];
+  state.brought_tokens = num_tokens;
+  brought_.push_back(block);
+}
+
 void IntegrityLog::Found(BlockId block) {
   const State& state = blocks_[static_cast<int32_t>(block)];
   // What was sealed since the last Take has no checksum to compare with yet.
-  if (state.new_tokens == 0) found_.push_back({block, state.checked_tokens});
+  if (state.new_tokens == 0 && state.brought_tokens == 0) found_.push_back({block, state.checked_tokens});
 }
 
 void IntegrityLog::TakeItems(IntegrityWork* work) {
@@ -26,6 +34,11 @@ void IntegrityLog::TakeItems(IntegrityWork* work) {
     state.new_tokens = 0;
   }
   sealed_.clear();
+  for (const BlockId block : brought_) {
+    State& state = blocks_[static_cast<int32_t>(block)];
+    if (state.brought_tokens > 0) Sealed(block, std::exchange(state.brought_tokens, 0));
+  }
+  brought_.clear();
 }
 
 }  // namespace quire

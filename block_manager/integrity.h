@@ -29,7 +29,12 @@ class IntegrityLog {
   explicit IntegrityLog(int32_t num_blocks) : blocks_(num_blocks) {}
 
   void Sealed(BlockId block, int32_t num_tokens);
-  void Unsealed(BlockId block) { blocks_[static_cast<int32_t>(block)].new_tokens = 0; }
+  // As Sealed, but a copy of the plan being made brings the contents: the checksum is kept with the plan after.
+  void Brought(BlockId block, int32_t num_tokens);
+  void Unsealed(BlockId block) {
+    State& state = blocks_[static_cast<int32_t>(block)];
+    state.new_tokens = state.brought_tokens = 0;
+  }
   void Found(BlockId block);
   void HandedOut(BlockId block) { blocks_[static_cast<int32_t>(block)].dirty = true; }
 
@@ -48,12 +53,14 @@ class IntegrityLog {
   struct State {
     int32_t checked_tokens = 0;  // that the kept checksum covers
     int32_t new_tokens = 0;      // sealed since the last Take; 0: not
+    int32_t brought_tokens = 0;  // brought since the last Take; 0: not
     bool dirty = false;          // handed out since it was last poisoned
   };
   void TakeItems(IntegrityWork* work);
 
   std::vector<State> blocks_;
-  std::vector<BlockId> sealed_;  // since the last Take, each perhaps unsealed again
+  std::vector<BlockId> sealed_;   // since the last Take, each perhaps unsealed again
+  std::vector<BlockId> brought_;  // likewise
   std::vector<IntegrityWork::Item> found_;
 };
 

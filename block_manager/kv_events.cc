@@ -12,10 +12,12 @@ KvEvent* KvEventLog::Add(KvEvent::Kind kind) {
   return &event;
 }
 
-void KvEventLog::Stored(const BlockHash& key, const BlockHash& parent, absl::Span<const int32_t> tokens) {
+void KvEventLog::Stored(const BlockHash& key, const BlockHash& parent, absl::Span<const int32_t> tokens,
+                        KvEvent::Tier tier) {
   QUIRE_DCHECK(static_cast<int32_t>(tokens.size()) == block_size_);
   KvEvent* const event = Add(KvEvent::Kind::kStored);
   if (event == nullptr) return;
+  event->tier = tier;
   event->key = key;
   event->parent = parent;
   const auto kept = tokens_.begin() + (event - slots_.data()) * block_size_;
@@ -23,8 +25,11 @@ void KvEventLog::Stored(const BlockHash& key, const BlockHash& parent, absl::Spa
   event->tokens = {&*kept, tokens.size()};
 }
 
-void KvEventLog::Removed(const BlockHash& key) {
-  if (KvEvent* const event = Add(KvEvent::Kind::kRemoved); event != nullptr) event->key = key;
+void KvEventLog::Removed(const BlockHash& key, KvEvent::Tier tier) {
+  KvEvent* const event = Add(KvEvent::Kind::kRemoved);
+  if (event == nullptr) return;
+  event->tier = tier;
+  event->key = key;
 }
 
 void KvEventLog::Cleared() { Add(KvEvent::Kind::kCleared); }

@@ -36,8 +36,9 @@ class KvEventLog {
   // first() <= number < next(). The tokens are valid until the next event.
   KvEvent Get(int64_t number) const;
 
-  void Stored(const BlockHash& key, const BlockHash& parent, absl::Span<const int32_t> tokens);
-  void Removed(const BlockHash& key);
+  void Stored(const BlockHash& key, const BlockHash& parent, absl::Span<const int32_t> tokens,
+              KvEvent::Tier tier = KvEvent::Tier::kDevice);
+  void Removed(const BlockHash& key, KvEvent::Tier tier = KvEvent::Tier::kDevice);
   void Cleared();
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/check.h"
@@ -11,7 +12,7 @@ namespace quire {
 namespace {
 
 auto Rank(const PrefixLink& link) {
-  return std::make_tuple(static_cast<int32_t>(link.block), link.id.low, link.id.high);
+  return std::make_tuple(static_cast<int32_t>(link.entry), link.id.low, link.id.high);
 }
 
 }  // namespace
@@ -33,20 +34,25 @@ PrefixCache::PrefixCache(int32_t num_blocks, int32_t block_size, const TokenPerm
     : block_size_(block_size),
       token_order_(token_order),
       entries_(num_blocks),
+      entry_of_(num_blocks),
       tokens_(new int32_t[int64_t{num_blocks} * block_size]),  // not cleared: pages are touched when first used
-      slots_(std::bit_ceil(uint32_t(num_blocks)) * size_t{2}, kNullBlock),
+      slots_(std::bit_ceil(uint32_t(num_blocks)) * size_t{2}, 0),
       slot_mask_(static_cast<uint32_t>(slots_.size() - 1)),
       order_(num_blocks, Less{this}) {
   QUIRE_CHECK(num_blocks >= 2 && block_size >= 1);
-  for (int32_t i = 0; i < num_blocks; ++i) entries_[i].first_token = tokens_.get() + int64_t{i} * block_size;
+  for (int32_t i = 0; i < num_blocks; ++i) {
+    entries_[i].block = BlockId{i};
+    entries_[i].first_token = tokens_.get() + int64_t{i} * block_size;
+    entry_of_[i] = i;
+  }
 }
 
 BlockId PrefixCache::Find(const PrefixLink& parent, const BlockHash& key, absl::Span<const int32_t> tokens) const {
   QUIRE_DCHECK(static_cast<int32_t>(tokens.size()) == block_size_);
-  for (uint32_t slot = Home(key); slots_[slot] != kNullBlock; slot = (slot + 1) & slot_mask_) {
-    const Entry& entry = entries_[Index(slots_[slot])];
+  for (uint32_t slot = Home(key); slots_[slot] != 0; slot = (slot + 1) & slot_mask_) {
+    const Entry& entry = entries_[slots_[slot]];
     if (entry.key == key && entry.parent == parent && std::equal(tokens.begin(), tokens.end(), entry.first_token)) {
-      return slots_[slot];
+      return entry.block;
     }
   }
   return kNullBlock;
@@ -64,7 +70,7 @@ PrefixCache::Match PrefixCache::FindLongest(const PrefixLink& parent, absl::Span
   const int32_t before = SharedTokens(gap.last_before, parent, tokens);
   const int32_t after = SharedTokens(gap.first_after, parent, tokens);
   if (before == 0 && after == 0) return {};
-  return after >= before ? Match{BlockId{gap.first_after}, after} : Match{BlockId{gap.last_before}, before};
+  return after >= before ? Match{BlockAt(gap.first_after), after} : Match{BlockAt(gap.last_before), before};
 }
 
 BlockId PrefixCache::Insert(const PrefixLink& parent, const BlockHash& key, absl::Span<const int32_t> tokens,
@@ -77,33 +83,34 @@ BlockId PrefixCache::Insert(const PrefixLink& parent, const BlockHash& key, absl
   QUIRE_DCHECK(SharedTokens(gap.first_after, parent, tokens) < num_tokens);
   const int32_t shared = SharedTokens(gap.last_before, parent, tokens);
   if (shared > 0 && shared == entries_[gap.last_before].num_tokens) {
-    promoted = BlockId{gap.last_before};
+    promoted = BlockAt(gap.last_before);
     Erase(promoted);
   }
 
   QUIRE_CHECK(IsAlive(parent));
-  if (parent.block != kNullBlock) ++entries_[Index(parent.block)].num_children;
-  Entry& entry = entries_[Index(block)];
+  if (parent.entry != kNoEntry) ++entries_[Index(parent.entry)].num_children;
+  const int32_t index = entry_of_[Index(block)];
+  Entry& entry = entries_[index];
   entry.parent = parent;
   entry.num_children = 0;
   entry.num_tokens = num_tokens;
   entry.serial = next_serial_++;
-  std::copy(tokens.begin(), tokens.end(), tokens_.get() + int64_t{Index(block)} * block_size_);
-  order_.Insert(Index(block));
+  std::copy(tokens.begin(), tokens.end(), tokens_.get() + int64_t{index} * block_size_);
+  order_.Insert(index);
   ++size_;
   if (num_tokens == block_size_) {
     entry.key = key;
     uint32_t slot = Home(key);
-    while (slots_[slot] != kNullBlock) slot = (slot + 1) & slot_mask_;
-    slots_[slot] = block;
+    while (slots_[slot] != 0) slot = (slot + 1) & slot_mask_;
+    slots_[slot] = index;
   }
   return promoted;
 }
 
-uint32_t PrefixCache::SlotOf(BlockId block) const {
-  uint32_t slot = Home(entries_[Index(block)].key);
-  while (slots_[slot] != block) {
-    QUIRE_CHECK(slots_[slot] != kNullBlock);
+uint32_t PrefixCache::SlotOf(int32_t entry) const {
+  uint32_t slot = Home(entries_[entry].key);
+  while (slots_[slot] != entry) {
+    QUIRE_CHECK(slots_[slot] != 0);
     slot = (slot + 1) & slot_mask_;
   }
   return slot;
@@ -111,40 +118,51 @@ uint32_t PrefixCache::SlotOf(BlockId block) const {
 
 void PrefixCache::Erase(BlockId block) {
   QUIRE_CHECK(Contains(block) && !has_children(block));
-  if (parent(block).block != kNullBlock) --entries_[Index(parent(block).block)].num_children;
-  if (is_full(block)) EraseSlot(block);
-  order_.Erase(Index(block));
-  entries_[Index(block)].serial = 0;
+  const int32_t index = entry_of_[Index(block)];
+  Entry& entry = entries_[index];
+  if (entry.parent.entry != kNoEntry) --entries_[Index(entry.parent.entry)].num_children;
+  if (entry.num_tokens == block_size_) EraseSlot(index);
+  order_.Erase(index);
+  entry.serial = 0;
   --size_;
 }
 
-void PrefixCache::EraseSlot(BlockId block) {
+void PrefixCache::Move(BlockId from, BlockId to) {
+  QUIRE_CHECK(Contains(from) && !Contains(to));
+  std::swap(entry_of_[Index(from)], entry_of_[Index(to)]);
+  entries_[entry_of_[Index(from)]].block = from;
+  entries_[entry_of_[Index(to)]].block = to;
+}
+
+void PrefixCache::EraseSlot(int32_t entry) {
   // Instead of leaving a gap, later entries of the run move back if that brings them no further than their home
   // (Knuth, The Art of Computer Programming 3, 6.4, algorithm R).
-  uint32_t gap = SlotOf(block);
-  for (uint32_t slot = (gap + 1) & slot_mask_; slots_[slot] != kNullBlock; slot = (slot + 1) & slot_mask_) {
-    const uint32_t home = Home(entries_[Index(slots_[slot])].key);
+  uint32_t gap = SlotOf(entry);
+  for (uint32_t slot = (gap + 1) & slot_mask_; slots_[slot] != 0; slot = (slot + 1) & slot_mask_) {
+    const uint32_t home = Home(entries_[slots_[slot]].key);
     const uint32_t from_home = (slot - home) & slot_mask_;
     const uint32_t from_gap = (slot - gap) & slot_mask_;
     if (from_home < from_gap) continue;
     slots_[gap] = slots_[slot];
     gap = slot;
   }
-  slots_[gap] = kNullBlock;
+  slots_[gap] = 0;
 }
 
 BlockId PrefixCache::FirstChild(const PrefixLink& parent) const {
   const int32_t first = order_.Locate([&](int32_t i) { return IsBefore(entries_[i], parent, {}); }).first_after;
-  return first != 0 && entries_[first].parent == parent ? BlockId{first} : kNullBlock;
+  return first != 0 && entries_[first].parent == parent ? BlockAt(first) : kNullBlock;
 }
 
 BlockId PrefixCache::NextSibling(BlockId block) const {
-  const int32_t next = order_.Next(Index(block));
-  return next != 0 && entries_[next].parent == parent(block) ? BlockId{next} : kNullBlock;
+  const int32_t next = order_.Next(entry_of_[Index(block)]);
+  return next != 0 && entries_[next].parent == parent(block) ? BlockAt(next) : kNullBlock;
 }
 
 absl::Status PrefixCache::CheckEntry(BlockId block) const {
-  const Entry& entry = entries_[Index(block)];
+  const Entry& entry = At(block);
+  if (entry.block != block)
+    return absl::InternalError(absl::StrFormat("block %d and its entry disagree", Index(block)));
   if (entry.num_tokens < 1 || entry.num_tokens > block_size_) {
     return absl::InternalError(absl::StrFormat("the entry of block %d has %d tokens", Index(block), entry.num_tokens));
   }
@@ -160,7 +178,7 @@ absl::Status PrefixCache::CheckEntry(BlockId block) const {
                                                Index(block), IsAlive(entry.parent), children, entry.num_children));
   }
   const BlockId next = NextSibling(block);
-  if (next != kNullBlock && SharedTokens(Index(next), entry.parent, entry.tokens()) == entry.num_tokens) {
+  if (next != kNullBlock && SharedTokens(entry_of_[Index(next)], entry.parent, entry.tokens()) == entry.num_tokens) {
     return absl::InternalError(
         absl::StrFormat("the entry of block %d begins that of block %d", Index(block), Index(next)));
   }
@@ -171,16 +189,16 @@ absl::Status PrefixCache::CheckInvariants() const {
   int32_t entries = 0, full = 0;
   for (int32_t i = 1; i < static_cast<int32_t>(entries_.size()); ++i) {
     const BlockId block{i};
-    if (Contains(block) != order_.Contains(i)) {
-      return absl::InternalError(
-          absl::StrFormat("block %d: has an entry %d, is ordered %d", i, Contains(block), order_.Contains(i)));
+    if (Contains(block) != order_.Contains(entry_of_[i])) {
+      return absl::InternalError(absl::StrFormat("block %d: has an entry %d, is ordered %d", i, Contains(block),
+                                                 order_.Contains(entry_of_[i])));
     }
     if (!Contains(block)) continue;
     ++entries;
     full += is_full(block);
     if (absl::Status status = CheckEntry(block); !status.ok()) return status;
   }
-  const auto used = static_cast<int32_t>(slots_.size() - std::count(slots_.begin(), slots_.end(), kNullBlock));
+  const auto used = static_cast<int32_t>(slots_.size() - std::count(slots_.begin(), slots_.end(), 0));
   if (entries != size_ || used != full) {
     return absl::InternalError(
         absl::StrFormat("%d entries, %d counted; %d full ones, %d used slots", entries, size_, full, used));

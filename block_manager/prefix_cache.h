@@ -12,16 +12,17 @@
 
 namespace quire {
 
-// The identity of a cached prefix: of a root (block is kNullBlock, id is the root's hash) or of an entry (id.low is a
+// The identity of a cached prefix: of a root (entry is kNoEntry, id is the root's hash) or of an entry (id.low is a
 // serial number that is never given again). Children name their parent by it and not by its key, so that prefixes whose
 // keys collide can never be mistaken for each other.
 struct PrefixLink {
-  BlockId block = kNullBlock;
+  EntryId entry = kNoEntry;
   BlockHash id;
   friend bool operator==(const PrefixLink&, const PrefixLink&) = default;
 };
 
-// Which block holds which tokens behind which prefix: at most one entry a block, everything allocated up front.
+// Which block holds which tokens behind which prefix: at most one entry a block, everything allocated up front. An
+// entry may move to another block and keeps its identity, so nothing behind it notices.
 //
 // An entry is full (block_size tokens) or a sealed tail (fewer: where a sequence ended). Full ones are found by key in
 // a hash table with open addressing. Besides, all entries stand in the order of (parent, tokens), where the child of a
@@ -41,7 +42,7 @@ class PrefixCache {
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
 
-  static PrefixLink Root(const BlockHash& root_hash) { return {kNullBlock, root_hash}; }
+  static PrefixLink Root(const BlockHash& root_hash) { return {kNoEntry, root_hash}; }
 
   // The block that holds `tokens` (block_size of them) behind `parent`, or kNullBlock. `key` is the chain hash of both.
   BlockId Find(const PrefixLink& parent, const BlockHash& key, absl::Span<const int32_t> tokens) const;
@@ -62,14 +63,20 @@ class PrefixCache {
   // Removes the entry of `block`; it must have one, and none behind it.
   void Erase(BlockId block);
 
-  bool Contains(BlockId block) const { return entries_[Index(block)].serial != 0; }
+  // The contents of `from` now stand in `to`: `from` must have an entry, `to` none.
+  void Move(BlockId from, BlockId to);
+
+  bool Contains(BlockId block) const { return At(block).serial != 0; }
   // Of a block's entry; it must have one.
-  PrefixLink link(BlockId block) const { return {block, {entries_[Index(block)].serial, 0}}; }
-  const PrefixLink& parent(BlockId block) const { return entries_[Index(block)].parent; }
-  const BlockHash& key(BlockId block) const { return entries_[Index(block)].key; }
-  absl::Span<const int32_t> tokens(BlockId block) const { return entries_[Index(block)].tokens(); }
-  bool has_children(BlockId block) const { return entries_[Index(block)].num_children > 0; }
-  bool is_full(BlockId block) const { return entries_[Index(block)].num_tokens == block_size_; }
+  EntryId entry(BlockId block) const { return EntryId{entry_of_[Index(block)]}; }
+  PrefixLink link(BlockId block) const { return {entry(block), {At(block).serial, 0}}; }
+  const PrefixLink& parent(BlockId block) const { return At(block).parent; }
+  const BlockHash& key(BlockId block) const { return At(block).key; }
+  absl::Span<const int32_t> tokens(BlockId block) const { return At(block).tokens(); }
+  bool has_children(BlockId block) const { return At(block).num_children > 0; }
+  bool is_full(BlockId block) const { return At(block).num_tokens == block_size_; }
+  // The block that holds an entry; kNullBlock for kNoEntry.
+  BlockId block(EntryId entry) const { return entries_[Index(entry)].block; }
 
   // The entries behind `parent`, in order of their tokens: the first, and the one after a given one; kNullBlock: no
   // (more).
@@ -78,7 +85,7 @@ class PrefixCache {
 
   // False once the entry that `link` names was erased, whatever its block holds now. Roots live for ever.
   bool IsAlive(const PrefixLink& link) const {
-    return link.block == kNullBlock || entries_[Index(link.block)].serial == link.id.low;
+    return link.entry == kNoEntry || entries_[Index(link.entry)].serial == link.id.low;
   }
   int32_t size() const { return size_; }
 
@@ -88,6 +95,7 @@ class PrefixCache {
 
  private:
   struct Entry {
+    BlockId block = kNullBlock;  // whether there is an entry or not
     PrefixLink parent;
     const int32_t* first_token = nullptr;  // into tokens_, for ever
     int32_t num_tokens = 0;
@@ -104,20 +112,24 @@ class PrefixCache {
   };
 
   static int32_t Index(BlockId block) { return static_cast<int32_t>(block); }
+  static int32_t Index(EntryId entry) { return static_cast<int32_t>(entry); }
+  const Entry& At(BlockId block) const { return entries_[entry_of_[Index(block)]]; }
   bool IsBefore(const Entry& entry, const PrefixLink& parent, absl::Span<const int32_t> tokens) const;
   uint32_t Home(const BlockHash& key) const { return static_cast<uint32_t>(key.low) & slot_mask_; }
   int32_t SharedTokens(int32_t index, const PrefixLink& parent, absl::Span<const int32_t> tokens) const;
-  uint32_t SlotOf(BlockId block) const;
-  void EraseSlot(BlockId block);
+  uint32_t SlotOf(int32_t entry) const;
+  void EraseSlot(int32_t entry);
+  BlockId BlockAt(int32_t entry) const { return entries_[entry].block; }
   absl::Status CheckEntry(BlockId block) const;
 
   int32_t block_size_;
   const TokenPermutation token_order_;
-  std::vector<Entry> entries_;         // by block
-  std::unique_ptr<int32_t[]> tokens_;  // [num_blocks, block_size]
-  std::vector<BlockId> slots_;         // of full entries; linear probing, at most half full; kNullBlock is empty
+  std::vector<Entry> entries_;
+  std::vector<int32_t> entry_of_;      // by block: always some entry, used or not
+  std::unique_ptr<int32_t[]> tokens_;  // [entry, block_size]
+  std::vector<int32_t> slots_;         // full entries; linear probing, at most half full; 0 is empty
   uint32_t slot_mask_ = 0;
-  Treap<Less> order_;  // all entries, by block
+  Treap<Less> order_;  // all that are used
   uint64_t next_serial_ = 1;
   int32_t size_ = 0;
 };

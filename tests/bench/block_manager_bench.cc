@@ -17,18 +17,19 @@ namespace {
 // A pool with the order of eviction that BlockManager uses; no block is behind another.
 struct CachedPool : private BlockPool::Cache {
   explicit CachedPool(int32_t num_blocks) : eviction(num_blocks, {}), pool(num_blocks, this) {}
-  void OnUnused(BlockId block) override { eviction.SetUnused(block); }
-  void OnUsed(BlockId block) override { eviction.SetUsed(block); }
+  void OnUnused(BlockId block) override { eviction.SetUnused(Entry(block)); }
+  void OnUsed(BlockId block) override { eviction.SetUsed(Entry(block)); }
   void Evict() override {
-    const BlockId victim = eviction.Next();
+    const EntryId victim = eviction.Next();
     eviction.Evicted(victim);
     eviction.Remove(victim);
-    pool.UnmarkCached(victim);
+    pool.UnmarkCached(BlockId{static_cast<int32_t>(victim)});
   }
   void Mark(BlockId block) {
     pool.MarkCached(block);
-    eviction.Add(block, kNullBlock, 0, 0, {});
+    eviction.Add(Entry(block), kNoEntry, 0, 0, {});
   }
+  static EntryId Entry(BlockId block) { return EntryId{static_cast<int32_t>(block)}; }
   EvictionOrder eviction;
   BlockPool pool;
 };

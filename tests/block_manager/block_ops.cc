@@ -47,6 +47,7 @@ BlockManagerOptions DrawOptions(Source& source) {
   options.num_events = source.Below(8);
   options.num_remembered = source.Below(8);
   options.integrity = source.OneIn(2);
+  if (source.OneIn(2)) options.num_host_blocks = source.Below(32);
   if (source.OneIn(3)) options.chain_hash = &OneBitHash;
   return options;
 }
@@ -59,7 +60,7 @@ class BlockOps {
         options_(DrawOptions(source_)),
         real_(options_),
         naive_(options_),
-        memory_(int64_t{options_.num_blocks} * options_.block_size) {}
+        memory_((int64_t{options_.num_blocks} + options_.num_host_blocks) * options_.block_size) {}
 
   std::string Run() {
     for (int64_t number = 0; !source_.empty(); ++number) {
@@ -72,6 +73,8 @@ class BlockOps {
       if (!error_.empty()) return absl::StrCat("operation ", number, " of kind ", last_, ": ", error_);
     }
     counts_.evictions += real_.stats().evictions;
+    counts_.copied_out += real_.stats().copied_out;
+    counts_.copied_in += real_.stats().copied_in;
     return "";
   }
 
@@ -88,7 +91,7 @@ class BlockOps {
   };
 
   void Operate() {
-    const int32_t op = source_.Below(24);
+    const int32_t op = source_.Below(27);
     last_ = op;
     switch (op) {
       case 0:
@@ -126,6 +129,12 @@ class BlockOps {
         return Drop();
       case 23:
         return SetQuota();
+      case 24:
+        return SetHostUse();
+      case 25:
+        return KeepOffHost();
+      case 26:
+        return SwapOut();
     }
   }
 
@@ -195,7 +204,10 @@ class BlockOps {
   void Step() {
     const int32_t bs = options_.block_size;
     for (const BlockCopy& copy : copies_) {
-      if (real_.count(copy.dst) > 1 || real_.IsFindable(copy.dst)) Note("a copy goes to a block that others see");
+      const bool within = !real_.IsHost(copy.src) && !real_.IsHost(copy.dst);
+      if (within && (real_.count(copy.dst) > 1 || real_.IsFindable(copy.dst))) {
+        Note("a copy goes to a block that others see");
+      }
       const auto src = memory_.begin() + static_cast<int64_t>(copy.src) * bs;
       std::copy(src, src + bs, memory_.begin() + static_cast<int64_t>(copy.dst) * bs);
     }
@@ -215,13 +227,23 @@ class BlockOps {
     }
   }
 
-  // Nothing of the plan was done: all in it end, and nothing of theirs is sealed.
+  // Nothing of the plan was done: all in it end, and whoever holds what a copy was to fill; nothing of theirs is
+  // sealed.
   void FailStep() {
-    copies_.clear();
+    real_.CopiesFailed(copies_);
+    naive_.CopiesFailed(copies_);
     ++counts_.failed_steps;
     for (size_t i = sequences_.size(); i-- > 0;) {
-      if (sequences_[i]->planned > 0) Remove(i);
+      if (sequences_[i]->planned > 0 || AwaitsCopy(*sequences_[i])) Remove(i);
     }
+    copies_.clear();
+  }
+
+  bool AwaitsCopy(const Sequence& s) const {
+    const auto held = s.table.blocks();
+    return std::any_of(copies_.begin(), copies_.end(), [&](const BlockCopy& copy) {
+      return std::find(held.begin(), held.end(), copy.dst) != held.end();
+    });
   }
 
   // Also between plan and step, as a preemption by someone else in the same plan does.
@@ -310,6 +332,31 @@ class BlockOps {
     naive_.SetQuota(tenant, quota);
   }
 
+  void SetHostUse() {
+    const int32_t use = source_.Below(8);
+    const HostUse host_use = {.demote = use != 1, .fetch = use != 2};
+    real_.SetHostUse(host_use);
+    naive_.SetHostUse(host_use);
+  }
+
+  // As a preemption in the same plan does.
+  void SwapOut() {
+    Sequence* s = Pick();
+    if (s == nullptr) return;
+    std::vector<BlockCopy> copies;
+    const bool ok = real_.SwapOut(s->table, &copies);
+    Note(naive_.SwapOut(ok, s->table.blocks(), copies, &s->naive));
+    copies_.insert(copies_.end(), copies.begin(), copies.end());
+    if (ok) s->planned = 0;
+  }
+
+  void KeepOffHost() {
+    const Sequence* s = Pick();
+    if (s == nullptr) return;
+    real_.KeepOffHost(s->table);
+    naive_.KeepOffHost(s->naive);
+  }
+
   Sequence* Pick() {
     return sequences_.empty() ? nullptr : sequences_[source_.Below(static_cast<int32_t>(sequences_.size()))].get();
   }
@@ -324,11 +371,7 @@ class BlockOps {
     for (const auto& s : sequences_) {
       const int32_t stored = s->table.num_stored();
       if (stored != s->naive.stored) Note("the number of stored tokens");
-      const bool to_come = std::any_of(copies_.begin(), copies_.end(), [&](const BlockCopy& copy) {
-        const auto held = s->table.blocks();
-        return std::find(held.begin(), held.end(), copy.dst) != held.end();
-      });
-      if (stored == 0 || to_come) continue;
+      if (stored == 0 || AwaitsCopy(*s)) continue;
       const auto other = static_cast<int32_t>((counts_.operations * 7) % stored);
       for (const int32_t p : {stored - 1, other}) {
         if (memory_[s->table.slot(p, options_.block_size)] != Prefix(*s, p + 1)) Note("a table holds foreign tokens");

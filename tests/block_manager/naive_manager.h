@@ -38,6 +38,10 @@ class NaiveManager {
   void Seal(const PrefixKeys& keys, const Text& tokens, Table* table);
   Table Fork(const Table& parent, int32_t num_tokens);
   void Clear(Table* table);
+  void CopiesFailed(absl::Span<const BlockCopy> copies);
+  void SetHostUse(const HostUse& use) { host_use_ = use; }
+  void KeepOffHost(const Table& table);
+  std::string SwapOut(bool real_ok, absl::Span<const BlockId> after, absl::Span<const BlockCopy> copies, Table* table);
 
   void AdvanceTime(absl::Time now);
   void Spare(const PrefixKeys& keys, const Text& tokens);
@@ -56,7 +60,7 @@ class NaiveManager {
     int32_t begin = 0;  // its own tokens begin here
     uint64_t serial = 0, parent = 0;
     int32_t tenant = 0, hits = 0, priority = kDefaultRetention;
-    bool expired = false;
+    bool expired = false, off_host = false;
     absl::Duration ttl;
     absl::Time expires, last_used;
     int64_t score = 0;
@@ -66,8 +70,17 @@ class NaiveManager {
   const Entry* BySerial(uint64_t serial) const;
   BlockId FullAt(const BlockHash& root, const Text& tokens, int32_t end) const;
   PrefixCache::Match Longest(const BlockHash& root, const Text& tokens, int32_t begin, int32_t end) const;
-  bool IsLeaf(BlockId block) const;
-  BlockId NextVictim(int32_t tenant) const;  // -1: of anyone
+  bool IsHost(BlockId block) const { return static_cast<int32_t>(block) >= options_.num_blocks; }
+  bool HasHost(const Table& table) const;
+  // Nothing unused stands behind it, on the device or anywhere.
+  bool IsLeaf(BlockId block, bool on_device) const;
+  template <typename Eligible>
+  BlockId Least(Eligible eligible) const;
+  BlockId NextOf(int32_t tenant) const;
+  // Takes what goes next from the device; the next of `copies` if that brings it to the host.
+  std::string Evict(absl::Span<const BlockCopy>* copies);
+  void Move(BlockId from, BlockId to);
+  std::string Fetch(absl::Span<const BlockId> after, int32_t tail, absl::Span<const BlockCopy>* copies, Table* table);
   bool Insert(const PrefixKeys& keys, const Text& tokens, int32_t begin, int32_t end, BlockId block, Table* table);
   void PublishFull(const PrefixKeys& keys, const Text& tokens, Table* table);
   int32_t Forget(BlockId block);
@@ -82,13 +95,14 @@ class NaiveManager {
   const int32_t bs_;
   std::map<BlockId, Entry> entries_;  // findable blocks
   std::map<BlockId, int32_t> count_;  // of all blocks
-  std::set<BlockId> free_;
+  std::set<BlockId> free_, free_host_;
+  HostUse host_use_;
   std::map<int32_t, int32_t> quota_;  // by tenant
   absl::Time now_ = absl::InfinitePast();
   int64_t clock_ = 0;
   uint64_t uses_ = 0, serials_ = 0;
   int32_t epoch_ = 0;
-  int64_t evictions_ = 0, refused_ = 0;
+  int64_t evictions_ = 0, refused_ = 0, copied_out_ = 0, copied_in_ = 0;
 };
 
 }  // namespace quire::testing

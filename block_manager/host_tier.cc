@@ -1,0 +1,132 @@
+// The part of BlockManager that keeps what is evicted from the device on the host, and brings it back.
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "block_manager/block_manager.h"
+#include "kernels/base/check.h"
+
+namespace quire {
+
+// The contents of an unused block of the device go to the host and are found there. False if they are worth no place
+// there. Either way the block may be free afterwards.
+bool BlockManager::Demote(BlockId block) {
+  const EntryId entry = cache_.entry(block);
+  if (!has_host_tier() || copies_ == nullptr || !host_use_.demote || eviction_.IsKeptOffHost(entry)) return false;
+  if (pool_.num_free_host() == 0) {
+    const EntryId least = eviction_.NextOnHost();
+    if (least == kNoEntry || !eviction_.MayReplace(entry, least)) return false;
+    Forget(cache_.block(least));
+    if (!cache_.Contains(block)) return true;  // it stood behind
+  }
+  const BlockId on_host = pool_.Demote(block);
+  cache_.Move(block, on_host);
+  eviction_.SetOnHost(entry, true);
+  if (integrity_) integrity_->Unsealed(block);
+  copies_->push_back({block, on_host});
+  ++num_copied_out_;
+  NoteMove(on_host);
+  return true;
+}
+
+// Exchanges the blocks on the host in a table for its last `num_blocks`, but for the tail, which it gets a copy of.
+void BlockManager::Fetch(BlockTable& table, int32_t num_blocks, int32_t tail, std::vector<BlockCopy>* copies) {
+  QUIRE_CHECK(copies != nullptr);
+  for (int32_t i = 0; num_blocks > 0; ++i) {
+    const BlockId on_host = table.blocks_[i];
+    if (i == tail || !pool_.IsHost(on_host)) continue;
+    const BlockId own = table.blocks_.back();
+    table.blocks_.pop_back();
+    --num_blocks;
+    table.blocks_[i] = own;
+    --table.num_on_host_;
+    copies->push_back({on_host, own});
+    ++num_copied_in_;
+    // Otherwise it was dropped, or another table has fetched it, meanwhile: then the copy is this table's alone.
+    if (cache_.Contains(on_host)) {
+      MoveToDevice(on_host, own);
+      if (integrity_) integrity_->Brought(own, static_cast<int32_t>(cache_.tokens(own).size()));
+    }
+    pool_.Release(on_host);
+  }
+}
+
+// A table has computed what is found on the host: its own block is found from now on.
+void BlockManager::Adopt(BlockId on_host, BlockId own) {
+  pool_.Acquire(on_host);
+  MoveToDevice(on_host, own);
+  if (integrity_) integrity_->Sealed(own, static_cast<int32_t>(cache_.tokens(own).size()));
+  pool_.Release(on_host);
+}
+
+// Both blocks have holders.
+void BlockManager::MoveToDevice(BlockId from, BlockId to) {
+  pool_.UnmarkCached(from);
+  pool_.MarkCached(to);
+  cache_.Move(from, to);
+  eviction_.SetOnHost(cache_.entry(to), false);
+  NoteMove(to);
+}
+
+// The entry of `block` was on the other tier before.
+void BlockManager::NoteMove(BlockId block) {
+  if (!cache_.is_full(block)) return;
+  const BlockHash& key = cache_.key(block);
+  events_.Stored(key, KeyOf(cache_.parent(block)), cache_.tokens(block), TierOf(block));
+  events_.Removed(key, pool_.IsHost(block) ? KvEvent::Tier::kDevice : KvEvent::Tier::kHost);
+}
+
+bool BlockManager::MakeRoomOnHost(int32_t num_blocks) {
+  while (pool_.num_free_host() < num_blocks) {
+    const EntryId least = eviction_.NextOnHost();
+    if (least == kNoEntry) return false;
+    Forget(cache_.block(least));
+  }
+  return true;
+}
+
+bool BlockManager::SwapOut(BlockTable& table, std::vector<BlockCopy>* copies) {
+  const auto end = table.blocks_.begin() + BlocksFor(table.num_stored_);
+  const auto on_device = std::count_if(table.blocks_.begin(), end, [this](BlockId b) { return !pool_.IsHost(b); });
+  if (table.num_stored_ == 0 || !MakeRoomOnHost(static_cast<int32_t>(on_device))) return false;
+  for (; table.blocks_.end() != end; table.blocks_.pop_back()) pool_.Release(table.blocks_.back());
+  for (int32_t i = table.size() - 1; i >= 0; --i) {
+    const BlockId block = table.blocks_[i];
+    if (pool_.IsHost(block)) continue;
+    table.blocks_[i] = pool_.TakeHost();
+    ++table.num_on_host_;
+    copies->push_back({block, table.blocks_[i]});
+    ++num_copied_out_;
+    pool_.Release(block);
+  }
+  table.num_published_ = 0;
+  table.hit_pending_ = false;
+  return true;
+}
+
+void BlockManager::CopiesFailed(absl::Span<const BlockCopy> copies) {
+  if (pages_ != nullptr) return;  // these are pages, and nothing that they fill can be found yet
+  for (const BlockCopy& copy : copies) {
+    if (cache_.Contains(copy.dst)) Forget(copy.dst);
+  }
+}
+
+void BlockManager::KeepOffHost(const BlockTable& table) {
+  for (const BlockId block : table.blocks_) {
+    if (pool_.count(block) == 1 && cache_.Contains(block)) eviction_.KeepOffHost(cache_.entry(block));
+  }
+}
+
+absl::Status BlockManager::CheckTables() const {
+  for (const BlockTable* table = pool_.first_table(); table != nullptr; table = table->next_) {
+    const auto on_host =
+        std::count_if(table->blocks_.begin(), table->blocks_.end(), [this](BlockId b) { return pool_.IsHost(b); });
+    if (on_host != table->num_on_host_) {
+      return absl::InternalError(
+          absl::StrFormat("a table holds %d blocks on the host, %d counted", on_host, table->num_on_host_));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace quire
