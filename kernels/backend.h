@@ -62,6 +62,9 @@ class Backend {
   // Zeroed memory of at least `bytes` >= 0 bytes. kResourceExhausted naming the bytes wanted.
   virtual absl::StatusOr<Buffer> Allocate(int64_t bytes) = 0;
 
+  // Zeroed memory of the host for blocks that leave the device (HostKvView): pinned where that makes copies faster.
+  virtual absl::StatusOr<Buffer> AllocateHost(int64_t bytes) { return Allocate(bytes); }
+
   // The element type that --kv-cache-dtype=auto means here: f16 on cpu, f32 on reference.
   virtual DType default_kv_dtype() const = 0;
   // True if the KV cache may be stored as `dtype`.

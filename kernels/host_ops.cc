@@ -41,9 +41,13 @@ absl::Status HostOps::CopyBlocks(const CopyBlocksParams& params) {
   OpTimer timer(&times_.other);
   QUIRE_RETURN_IF_ERROR(CheckCopyBlocks(params));
   const int64_t bytes = params.kv.bytes_per_block();
-  char* blocks = static_cast<char*>(params.kv.data);
+  const auto address = [&params, bytes](int64_t block) {
+    const int64_t on_host = block - params.kv.num_blocks;
+    return on_host < 0 ? static_cast<char*>(params.kv.data) + block * bytes
+                       : static_cast<char*>(params.host.data) + on_host * params.host.stride;
+  };
   for (const BlockCopyIds& copy : params.copies) {
-    std::memmove(blocks + copy.dst * bytes, blocks + copy.src * bytes, static_cast<size_t>(bytes));
+    std::memmove(address(copy.dst), address(copy.src), static_cast<size_t>(bytes));
   }
   return absl::OkStatus();
 }

@@ -191,9 +191,16 @@ absl::Status CheckGatherRows(const GatherRowsParams& params) {
 
 absl::Status CheckCopyBlocks(const CopyBlocksParams& params) {
   QUIRE_RETURN_IF_ERROR(CheckKv("CopyBlocks", params.kv));
+  const HostKvView& host = params.host;
+  if (host.num_blocks < 0 ||
+      (host.num_blocks > 0 && (host.data == nullptr || host.stride < params.kv.bytes_per_block()))) {
+    return InvalidArgumentError(StrFormat("CopyBlocks: %d host blocks %d bytes apart, a block has %d", host.num_blocks,
+                                          host.stride, params.kv.bytes_per_block()));
+  }
+  const int64_t last = params.kv.num_blocks + host.num_blocks - 1;
   for (const BlockCopyIds& copy : params.copies) {
-    QUIRE_RETURN_IF_ERROR(CheckRange("CopyBlocks: src", copy.src, 0, params.kv.num_blocks - 1));
-    QUIRE_RETURN_IF_ERROR(CheckRange("CopyBlocks: dst", copy.dst, 0, params.kv.num_blocks - 1));
+    QUIRE_RETURN_IF_ERROR(CheckRange("CopyBlocks: src", copy.src, 0, last));
+    QUIRE_RETURN_IF_ERROR(CheckRange("CopyBlocks: dst", copy.dst, 0, last));
   }
   return absl::OkStatus();
 }

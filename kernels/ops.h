@@ -153,14 +153,22 @@ struct GatherRowsParams {
   TensorView out;
 };
 
-// Copies whole KV blocks of one layer, in order: dst's K and V become src's.
+// Copies whole KV blocks of one layer, in order: dst's K and V become src's. Ids from kv.num_blocks on name blocks of
+// `host`. The result is as if each copy had ended before the next one began, and all before the next op.
 struct BlockCopyIds {
   int32_t src = 0;
   int32_t dst = 0;
 };
+// Blocks of one layer in host memory (Backend::AllocateHost), `stride` bytes apart, each like one of a PagedKvView.
+struct HostKvView {
+  void* data = nullptr;
+  int64_t num_blocks = 0;
+  int64_t stride = 0;
+};
 struct CopyBlocksParams {
   absl::Span<const BlockCopyIds> copies;  // host
   PagedKvView kv;
+  HostKvView host = {};
 };
 
 // --- sampling (host values; the logic is kernels/sampling.h on every CPU backend)

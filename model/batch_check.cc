@@ -87,8 +87,9 @@ absl::Status CheckBatch(const ForwardBatch& batch, const BatchLimits& limits) {
   QUIRE_RETURN_IF_ERROR(CheckSequences(batch));
   for (size_t i = 0; i < batch.block_copies.size(); ++i) {
     const BlockCopyIds copy = batch.block_copies[i];
-    QUIRE_RETURN_IF_ERROR(CheckRange("block_copies", {&copy.src, 1}, 0, limits.num_blocks - 1));
-    QUIRE_RETURN_IF_ERROR(CheckRange("block_copies", {&copy.dst, 1}, 0, limits.num_blocks - 1));
+    const int32_t last = limits.num_blocks + limits.num_host_blocks - 1;
+    QUIRE_RETURN_IF_ERROR(CheckRange("block_copies", {&copy.src, 1}, 0, last));
+    QUIRE_RETURN_IF_ERROR(CheckRange("block_copies", {&copy.dst, 1}, 0, last));
   }
   for (const auto items : {batch.integrity.checksums, batch.integrity.verify}) {
     for (const KvIntegrityWork::Item& item : items) {

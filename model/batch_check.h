@@ -14,6 +14,7 @@ struct BatchLimits {
   int32_t num_blocks = 0;
   int32_t block_size = 0;
   int32_t num_groups = 1;
+  int32_t num_host_blocks = 0;
 };
 
 // kInvalidArgument naming the field unless the batch keeps to forward_batch.h and to the limits. Costs one pass over

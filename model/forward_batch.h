@@ -42,7 +42,8 @@ struct ForwardBatch {
   absl::Span<const int32_t> block_tables;          // of group 0
   int64_t block_table_stride = 0;                  // of group 0
   absl::Span<const GroupTables> more_groups = {};  // groups 1, 2, ...: no block stands in the tables of two groups
-  absl::Span<const BlockCopyIds> block_copies;     // done before anything else of the step, in order, on every layer
+  // Done before anything else of the step, in order, on every layer. Ids from num_kv_blocks on: host blocks.
+  absl::Span<const BlockCopyIds> block_copies;
   KvIntegrityWork integrity = {};
   // Rows of this batch whose logits are wanted: `logits_row` of SampleRow and ScoreRow is a row in [0, T).
   absl::Span<const SampleRow> samples;

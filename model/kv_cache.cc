@@ -13,7 +13,7 @@ int64_t KvBytesPerBlock(const ModelConfig& config, const LayerGroups& groups, in
 }
 
 absl::StatusOr<KvCache> KvCache::Create(Backend& backend, const ModelConfig& config, const LayerGroups& groups,
-                                        int32_t num_blocks, int32_t block_size, DType dtype) {
+                                        int32_t num_blocks, int32_t block_size, DType dtype, int32_t num_host_blocks) {
   if (block_size != 1 && block_size != 8 && block_size != 16 && block_size != 32 && block_size != 64) {
     return absl::InvalidArgumentError(absl::StrFormat("block_size is %d, allowed are 1, 8, 16, 32 and 64", block_size));
   }
@@ -44,7 +44,33 @@ absl::StatusOr<KvCache> KvCache::Create(Backend& backend, const ModelConfig& con
     cache.buffers_.push_back(std::move(buffer));
     cache.arrays_.push_back(view);
   }
+  if (num_host_blocks < 0 || num_host_blocks > max_blocks - num_blocks) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("num_host_blocks is %d, allowed is 0 to %d beside %d blocks of %d", num_host_blocks,
+                        max_blocks - num_blocks, num_blocks, block_size));
+  }
+  cache.num_host_blocks_ = num_host_blocks;
+  if (num_host_blocks > 0) {
+    QUIRE_ASSIGN_OR_RETURN(cache.host_buffer_, backend.AllocateHost(cache.host(0).stride * num_host_blocks));
+  }
   return cache;
+}
+
+HostKvView KvCache::host(size_t array) const {
+  const int64_t bytes = arrays_[0].bytes_per_block();  // of all arrays
+  HostKvView view;
+  view.num_blocks = num_host_blocks_;
+  view.stride = bytes * static_cast<int64_t>(arrays_.size());
+  view.data = host_buffer_.as<std::byte>() + bytes * static_cast<int64_t>(array);
+  return view;
+}
+
+absl::Status KvCache::CopyBlocks(Ops& ops, absl::Span<const BlockCopyIds> copies) const {
+  if (copies.empty()) return absl::OkStatus();
+  for (size_t array = 0; array < arrays_.size(); ++array) {
+    QUIRE_RETURN_IF_ERROR(ops.CopyBlocks({.copies = copies, .kv = arrays_[array], .host = host(array)}));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace quire

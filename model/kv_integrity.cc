@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/dtype.h"
+#include "kernels/base/status_macros.h"
 #include "xxhash.h"
 
 namespace quire {
@@ -22,12 +23,35 @@ void ForRuns(const PagedKvView& view, int32_t first_token, int32_t num_tokens, F
 
 }  // namespace
 
-KvIntegrity::KvIntegrity(const KvCache* kv, bool with_shadow) : kv_(*kv), sealed_(kv->num_blocks()) {
+KvIntegrity::KvIntegrity(const KvCache* kv, bool with_shadow, bool check_host_copies)
+    : kv_(*kv), sealed_(kv->num_blocks()), host_checksums_(check_host_copies ? kv->num_host_blocks() : 0) {
   if (!with_shadow) return;
   for (const PagedKvView& view : kv_.arrays()) {
     const auto* data = static_cast<const std::byte*>(view.data);
     shadow_.emplace_back(data, data + view.bytes_per_block() * view.num_blocks);
+    shadow_.back().resize(view.bytes_per_block() * (int64_t{view.num_blocks} + kv_.num_host_blocks()));
   }
+}
+
+// The blocks of all arrays stand one after the other there.
+uint64_t KvIntegrity::HostChecksum(int32_t block) const {
+  const HostKvView host = kv_.host(0);
+  const std::byte* const data = static_cast<const std::byte*>(host.data) + (block - kv_.num_blocks()) * host.stride;
+  return XXH3_64bits(data, host.stride);
+}
+
+absl::Status KvIntegrity::CopyBlocks(Ops& ops, absl::Span<const BlockCopyIds> copies) {
+  if (host_checksums_.empty()) return kv_.CopyBlocks(ops, copies);
+  // One by one: a host block may be filled, read and filled again in one list.
+  for (const BlockCopyIds& copy : copies) {
+    if (copy.src >= kv_.num_blocks() && HostChecksum(copy.src) != host_checksums_[copy.src - kv_.num_blocks()]) {
+      return absl::DataLossError(
+          absl::StrFormat("host KV block %d changed since it was filled", copy.src - kv_.num_blocks()));
+    }
+    QUIRE_RETURN_IF_ERROR(kv_.CopyBlocks(ops, {&copy, 1}));
+    if (copy.dst >= kv_.num_blocks()) host_checksums_[copy.dst - kv_.num_blocks()] = HostChecksum(copy.dst);
+  }
+  return absl::OkStatus();
 }
 
 const std::byte* KvIntegrity::Block(size_t array, int32_t block) const {

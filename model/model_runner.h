@@ -27,6 +27,8 @@ class ModelRunner {
   // KV blocks, the null block included, and tokens in each.
   virtual int32_t num_kv_blocks() const = 0;
   virtual int32_t block_size() const = 0;
+  // Blocks of the host tier, numbered from num_kv_blocks on in block_copies.
+  virtual int32_t num_host_blocks() const { return 0; }
   // Layer groups, each with tables of its own in a ForwardBatch, by the keys that a query sees in them; 0: all. The
   // blocks of the pool serve any of them.
   virtual std::vector<int32_t> group_windows() const { return {0}; }

@@ -34,6 +34,8 @@ constexpr int32_t kSampledRanks = 64;
 // Every fingerprint at a position of this residue, and the last one, enter a row's digest: one in each block of at
 // least that many tokens, whatever the block size.
 constexpr int32_t kDigestStride = 8;
+// Of block copies to and from the host: about PCIe 4.
+constexpr double kHostBytesPerSecond = 20e9;
 
 // How one row's vocabulary is ordered: rank r (0-based) is id (first + r) mod V.
 struct RankedVocabulary {
@@ -53,8 +55,8 @@ class SimRunner : public ModelRunner {
   explicit SimRunner(const SimRunnerOptions& options)
       : options_(options),
         // calloc: pages of a large pool that nobody writes are never touched.
-        fingerprints_(static_cast<uint64_t*>(
-            std::calloc(int64_t{options.num_kv_blocks} * options.block_size, sizeof(uint64_t)))) {}
+        fingerprints_(static_cast<uint64_t*>(std::calloc(
+            (int64_t{options.num_kv_blocks} + options.num_host_blocks) * options.block_size, sizeof(uint64_t)))) {}
   ~SimRunner() override { std::free(fingerprints_); }
 
   bool allocated() const { return fingerprints_ != nullptr; }
@@ -89,6 +91,7 @@ class SimRunner : public ModelRunner {
   int32_t vocab_size() const override { return options_.config.vocab_size; }
   int32_t num_kv_blocks() const override { return options_.num_kv_blocks; }
   int32_t block_size() const override { return options_.block_size; }
+  int32_t num_host_blocks() const override { return options_.num_host_blocks; }
   std::vector<int32_t> group_windows() const override { return options_.group_windows; }
   int64_t weight_bytes_per_step() const override { return 0; }
   int64_t kv_bytes_per_token() const override {
@@ -113,9 +116,10 @@ class SimRunner : public ModelRunner {
                                                      " sequences: its arrays disagree in size"));
     }
     for (const BlockCopyIds& copy : batch.block_copies) {
-      if (!IsBlock(copy.src) || !IsBlock(copy.dst)) {
+      const int32_t last = options_.num_kv_blocks + options_.num_host_blocks - 1;
+      if (std::min(copy.src, copy.dst) < 1 || std::max(copy.src, copy.dst) > last) {
         return absl::InvalidArgumentError(
-            absl::StrCat("block copy ", copy.src, " -> ", copy.dst, " outside 1 .. ", options_.num_kv_blocks - 1));
+            absl::StrCat("block copy ", copy.src, " -> ", copy.dst, " outside 1 .. ", last));
       }
     }
     for (int32_t g = 0; g < batch.num_groups(); ++g) {
@@ -238,6 +242,7 @@ class SimRunner : public ModelRunner {
 
   void SpendTime(StepResult* result) const {
     result->times = {};
+    result->host_copy_seconds = 0;
     if (options_.time_scale <= 0) return;
     int64_t prefill_tokens = 0, decode_rows = 0, kv_tokens = 0;
     for (size_t s = 0; s < batch_->context_lens.size(); ++s) {
@@ -245,7 +250,14 @@ class SimRunner : public ModelRunner {
       (rows == 1 ? decode_rows : prefill_tokens) += rows;
       kv_tokens += batch_->context_lens[s];
     }
-    const double seconds = options_.time_scale * StepTimeModel().Seconds(prefill_tokens, decode_rows, kv_tokens);
+    const auto is_host = [this](const BlockCopyIds& copy) {
+      return std::max(copy.src, copy.dst) >= options_.num_kv_blocks;
+    };
+    const int64_t host_bytes = std::count_if(batch_->block_copies.begin(), batch_->block_copies.end(), is_host) *
+                               options_.block_size * kv_bytes_per_token();
+    result->host_copy_seconds = options_.time_scale * static_cast<double>(host_bytes) / kHostBytesPerSecond;
+    const double seconds = options_.time_scale * StepTimeModel().Seconds(prefill_tokens, decode_rows, kv_tokens) +
+                           result->host_copy_seconds;
     std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
     result->times.other = seconds;
   }
@@ -261,10 +273,11 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> CreateSimRunner(const SimRunnerOpti
   if (options.config.vocab_size < 1) {
     return absl::InvalidArgumentError(absl::StrCat("vocab_size ", options.config.vocab_size, ", want at least 1"));
   }
-  if (options.block_size < 1 || options.num_kv_blocks < 2 ||
-      int64_t{options.block_size} * options.num_kv_blocks > std::numeric_limits<int32_t>::max()) {
-    return absl::InvalidArgumentError(absl::StrCat("num_kv_blocks ", options.num_kv_blocks, " of block_size ",
-                                                   options.block_size,
+  const int64_t all_blocks = int64_t{options.num_kv_blocks} + options.num_host_blocks;
+  if (options.block_size < 1 || options.num_kv_blocks < 2 || options.num_host_blocks < 0 ||
+      all_blocks > std::numeric_limits<int32_t>::max() / options.block_size) {
+    return absl::InvalidArgumentError(absl::StrCat("num_kv_blocks ", options.num_kv_blocks, " and num_host_blocks ",
+                                                   options.num_host_blocks, " of block_size ", options.block_size,
                                                    ": want at least 2 blocks, at most 2^31 - 1 slots"));
   }
   if (options.group_windows.empty()) return absl::InvalidArgumentError("group_windows is empty, want at least one");
@@ -273,8 +286,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> CreateSimRunner(const SimRunnerOpti
   }
   auto runner = std::make_unique<SimRunner>(options);
   if (!runner->allocated()) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("fingerprints of ", int64_t{options.num_kv_blocks} * options.block_size, " slots"));
+    return absl::ResourceExhaustedError(absl::StrCat("fingerprints of ", all_blocks * options.block_size, " slots"));
   }
   return runner;
 }

@@ -14,7 +14,8 @@ namespace quire {
 struct SimRunnerOptions {
   ModelConfig config;         // vocab_size and the sizes that KV bytes per token follow from
   int32_t num_kv_blocks = 0;  // the null block included, >= 2
-  int32_t block_size = 0;     // tokens, >= 1; num_kv_blocks * block_size <= 2^31 - 1
+  int32_t block_size = 0;     // tokens, >= 1; (num_kv_blocks + num_host_blocks) * block_size <= 2^31 - 1
+  int32_t num_host_blocks = 0;
   // Layer groups as in ModelRunner::group_windows; at least one.
   std::vector<int32_t> group_windows = {0};
   double time_scale = 1;  // >= 0: seconds waited per second of the time model; 0 does not wait

@@ -14,6 +14,8 @@ struct StepResult {
 
   // Seconds of the step by kind of work; `other` is norms, rope, copies and whatever else the model does.
   OpTimes times;
+  // By how much copies of blocks to and from the host made the step longer. 0 if there were none.
+  double host_copy_seconds = 0;
 };
 
 }  // namespace quire

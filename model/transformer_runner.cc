@@ -40,6 +40,7 @@ class TransformerRunner : public ModelRunner {
   int32_t vocab_size() const override { return config_.vocab_size; }
   int32_t num_kv_blocks() const override { return kv_->num_blocks(); }
   int32_t block_size() const override { return kv_->block_size(); }
+  int32_t num_host_blocks() const override { return kv_->num_host_blocks(); }
   std::vector<int32_t> group_windows() const override { return groups_.windows(); }
   int64_t weight_bytes_per_step() const override { return model_->weight_bytes_per_step(); }
   int64_t kv_bytes_per_token() const override { return kv_->bytes_per_token(); }
@@ -62,6 +63,12 @@ class TransformerRunner : public ModelRunner {
   bool in_flight_ = false;
 };
 
+#ifdef NDEBUG
+constexpr bool kDebugBuild = false;
+#else
+constexpr bool kDebugBuild = true;
+#endif
+
 absl::Status CheckOption(const char* name, int64_t value, int64_t min, int64_t max) {
   if (value >= min && value <= max) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat("%s is %d, allowed is %d to %d", name, value, min, max));
@@ -73,6 +80,8 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> TransformerRunner::Create(Transform
   QUIRE_RETURN_IF_ERROR(CheckOption("max_num_seqs", options.max_num_seqs, 1, 65536));
   const std::string path = options.model_path;
   const bool random = options.random_weights, group_layers = options.group_layers, shadow_kv = options.shadow_kv;
+  const bool check_host_copies = options.check_host_copies || kDebugBuild;
+  const int32_t num_host_blocks = options.num_host_blocks;
   const uint64_t seed = options.seed;
   const int32_t num_blocks = options.num_kv_blocks, block_size = options.block_size;
   const int32_t max_tokens = options.max_num_batched_tokens, max_seqs = options.max_num_seqs;
@@ -91,20 +100,21 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> TransformerRunner::Create(Transform
     QUIRE_ASSIGN_OR_RETURN(weights, OpenWeightSource(path, config));
   }
   QUIRE_ASSIGN_OR_RETURN(runner->model_, Transformer::Load(backend, config, groups, *weights, max_tokens));
-  QUIRE_ASSIGN_OR_RETURN(runner->kv_, KvCache::Create(backend, config, groups, num_blocks, block_size, kv_dtype));
-  runner->integrity_.emplace(&*runner->kv_, shadow_kv);
-  runner->limits_ = {max_tokens, max_seqs, config.vocab_size, num_blocks, block_size, groups.size()};
+  QUIRE_ASSIGN_OR_RETURN(runner->kv_,
+                         KvCache::Create(backend, config, groups, num_blocks, block_size, kv_dtype, num_host_blocks));
+  runner->integrity_.emplace(&*runner->kv_, shadow_kv, check_host_copies);
+  runner->limits_ = {max_tokens, max_seqs, config.vocab_size, num_blocks, block_size, groups.size(), num_host_blocks};
   QUIRE_RETURN_IF_ERROR(runner->WarmUp());
   return std::unique_ptr<ModelRunner>(std::move(runner));
 }
 
 absl::Status TransformerRunner::Run(const ForwardBatch& batch) {
   QUIRE_RETURN_IF_ERROR(integrity_->BeforeCopies(batch.integrity));
-  if (!batch.block_copies.empty()) {
-    for (const PagedKvView& array : kv_->arrays()) {
-      QUIRE_RETURN_IF_ERROR(backend_->ops().CopyBlocks({batch.block_copies, array}));
-    }
-  }
+  const double before = backend_->ops().times().other;
+  QUIRE_RETURN_IF_ERROR(integrity_->CopyBlocks(backend_->ops(), batch.block_copies));
+  const auto is_host = [this](const BlockCopyIds& copy) { return std::max(copy.src, copy.dst) >= kv_->num_blocks(); };
+  const bool with_host = std::any_of(batch.block_copies.begin(), batch.block_copies.end(), is_host);
+  result_.host_copy_seconds = with_host ? backend_->ops().times().other - before : 0;
   integrity_->AfterCopies(batch);
   QUIRE_RETURN_IF_ERROR(model_->Forward(batch, *kv_, &result_));
   return integrity_->AfterStep(batch);

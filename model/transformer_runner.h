@@ -24,6 +24,8 @@ struct TransformerRunnerOptions {
   int32_t max_num_seqs = 64;              // sequences of a step, [1, 65536]
   std::optional<DType> kv_dtype;          // the backend's default if not set
   bool group_layers = false;              // tables by GroupLayers; false: one table for all layers
+  int32_t num_host_blocks = 0;            // of the host tier
+  bool check_host_copies = false;         // checksum what goes to the host, verify what comes back; debug builds do
   bool shadow_kv = false;       // prove after each step that it wrote to its own slots only (kv_integrity.h): for tests
   bool random_weights = false;  // weights from `seed` and the configuration only: for measuring
   uint64_t seed = 0;

@@ -89,11 +89,13 @@ Sequence* Scheduler::FillWindow(Lane* lane, bool offline) {
 void Scheduler::Probe(Sequence* sequence) {
   if (sequence->probed_step != 0 && step_ + 1 - sequence->probed_step < kProbeSteps) return;
   sequence->probed_step = step_ + 1;
-  sequence->probed_hit = 0;
+  sequence->probed_hit = sequence->probed_on_host = 0;
   if (!blocks_->prefix_cache_enabled()) return;
   Start(sequence);
-  sequence->probed_hit =
-      blocks_->MatchPrefix(sequence->keys, sequence->tokens, CacheableTokens(*sequence), probe_table_).num_tokens;
+  const PrefixMatch match =
+      blocks_->MatchPrefix(sequence->keys, sequence->tokens, CacheableTokens(*sequence), probe_table_);
+  sequence->probed_hit = match.num_tokens;
+  sequence->probed_on_host = match.host_blocks;
   probe_table_.Clear();
 }
 
@@ -116,7 +118,7 @@ int32_t Scheduler::BlocksKept() const {
 // By what was found in the cache last, which saves looking it up in each step that it waits.
 bool Scheduler::SurelyLacksBlocks(const Sequence& sequence) const {
   const int32_t known = sequence.tokens.empty() ? sequence.group->prompt_len() : sequence.num_tokens();
-  const int32_t found = sequence.probed_hit / blocks_->block_size();
+  const int32_t found = std::max(0, sequence.probed_hit / blocks_->block_size() - sequence.probed_on_host);
   return blocks_->LeastMissing(known, found) + BlocksKept() > blocks_->num_unused();
 }
 
@@ -133,14 +135,16 @@ bool Scheduler::TryAdmit(Sequence* sequence, bool may_interrupt) {
   Start(sequence);
   SequenceGroup& group = *sequence->group;
   const int32_t known = sequence->num_tokens();
+  const bool kept = !sequence->table.empty();  // on the host
   const PrefixMatch match =
-      blocks_->MatchPrefix(sequence->keys, sequence->tokens, CacheableTokens(*sequence), sequence->table);
+      kept ? PrefixMatch{.num_tokens = sequence->table.num_stored()}
+           : blocks_->MatchPrefix(sequence->keys, sequence->tokens, CacheableTokens(*sequence), sequence->table);
   if (blocks_->BlocksMissing(sequence->table, known) + BlocksKept() > blocks_->num_unused() &&
       !(may_interrupt && InterruptForBlocks(sequence))) {
-    sequence->table.Clear();
+    if (!kept) sequence->table.Clear();
     return false;
   }
-  QUIRE_CHECK(blocks_->Reserve(sequence->table, known, copies_).ok());
+  QUIRE_CHECK(blocks_->Reserve(sequence->table, known, &copies_).ok());
   sequence->num_computed = sequence->num_planned = match.num_tokens;
   if (observer_ != nullptr) observer_->OnAdmitted(*sequence, match);
   SetState(sequence, SequenceState::kRunning);

@@ -35,7 +35,9 @@ struct EngineStats {
   int32_t kv_blocks_total = 0, kv_blocks_free = 0, kv_blocks_cached = 0,
           kv_blocks_active = 0;  // null block not counted
   int64_t prefix_query_tokens = 0, prefix_hit_tokens = 0, evictions = 0;
-  int64_t preemptions = 0;
+  int64_t preemptions = 0, swaps = 0;  // swaps: of these, those whose blocks are kept on the host
+  int32_t host_blocks_total = 0, host_blocks_used = 0;
+  int64_t host_bytes_out = 0, host_bytes_in = 0;  // copied to the host tier and back
   int64_t requests_finished = 0, requests_aborted = 0, requests_failed = 0;
   int64_t prompt_tokens = 0, generation_tokens = 0;
   // Seconds of all steps so far by part, and of the latest.
@@ -54,6 +56,7 @@ struct EngineInfo {
   int32_t max_model_len = 0;  // prompt + output tokens of a sequence
   int32_t block_size = 0;
   int32_t num_kv_blocks = 0;  // usable
+  int32_t num_host_blocks = 0;
   int64_t kv_bytes_per_token = 0;
   int64_t weight_bytes_per_step = 0;
   bool prefix_cache_enabled = true;

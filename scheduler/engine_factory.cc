@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -42,6 +43,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> MakeSimRunner(const EngineOptions& 
   return CreateSimRunner({.config = config,
                           .num_kv_blocks = sizes.num_kv_blocks + 1,
                           .block_size = sizes.block_size,
+                          .num_host_blocks = sizes.num_host_blocks,
                           .group_windows = GroupLayers(config).windows(),
                           .time_scale = options.sim_time_scale});
 }
@@ -60,6 +62,8 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> MakeTransformerRunner(const EngineO
   runner.backend = std::move(backend);
   runner.block_size = sizes.block_size;
   runner.num_kv_blocks = sizes.num_kv_blocks + 1;
+  runner.num_host_blocks = sizes.num_host_blocks;
+  runner.check_host_copies = options.kv_integrity;
   runner.max_num_batched_tokens = options.scheduler.max_num_batched_tokens;
   runner.max_num_seqs = options.scheduler.max_num_seqs;
   runner.kv_dtype = kv_dtype;
@@ -79,6 +83,8 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithRunner(const EngineOptio
   fixed.block_size = runner->block_size();
   fixed.memory_fraction = 0;
   fixed.num_kv_blocks = runner->num_kv_blocks() - 1;
+  const int64_t block_bytes = std::max<int64_t>(1, runner->kv_bytes_per_token()) * fixed.block_size;
+  fixed.host_kv_bytes = runner->num_host_blocks() * block_bytes;
   QUIRE_RETURN_IF_ERROR(ValidateEngineOptions(fixed));
   QUIRE_ASSIGN_OR_RETURN(const EngineSizes sizes,
                          SizeEngine(fixed, config, runner->kv_bytes_per_token(), kAnyMemory, runner->group_windows()));
@@ -91,6 +97,7 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithRunner(const EngineOptio
   info.max_model_len = sizes.max_model_len;
   info.block_size = sizes.block_size;
   info.num_kv_blocks = sizes.num_kv_blocks;
+  info.num_host_blocks = sizes.num_host_blocks;
   info.kv_bytes_per_token = runner->kv_bytes_per_token();
   info.weight_bytes_per_step = runner->weight_bytes_per_step();
   info.prefix_cache_enabled = options.scheduler.enable_prefix_caching;

@@ -27,6 +27,7 @@ BlockManagerOptions BlockOptions(const EngineOptions& options, const EngineInfo&
   blocks.num_blocks = info.num_kv_blocks + 1;
   blocks.block_size = info.block_size;
   blocks.integrity = options.kv_integrity;
+  blocks.num_host_blocks = info.num_host_blocks;
   blocks.enable_prefix_cache = options.scheduler.enable_prefix_caching;
   if (group_windows == std::vector<int32_t>{0}) return blocks;
   blocks.group_windows = group_windows;
@@ -265,6 +266,12 @@ void EngineImpl::Publish() {
   stats.prefix_query_tokens = scheduled.prefix_query_tokens;
   stats.prefix_hit_tokens = scheduled.prefix_hit_tokens;
   stats.preemptions = scheduled.preemptions;
+  stats.swaps = scheduled.swaps;
+  stats.host_blocks_total = blocks.host_total;
+  stats.host_blocks_used = blocks.host_used;
+  const int64_t block_bytes = info_.kv_bytes_per_token * info_.block_size;
+  stats.host_bytes_out = blocks.copied_out * block_bytes;
+  stats.host_bytes_in = blocks.copied_in * block_bytes;
   stats.requests_finished = scheduled.requests_finished;
   stats.requests_aborted = scheduled.requests_aborted;
   stats.requests_failed = scheduled.requests_failed;

@@ -52,6 +52,27 @@ int64_t LowestLimit(const std::string& mount, const std::string& path, const cha
   }
 }
 
+// Sets the blocks of the host tier.
+absl::Status SizeHostTier(int64_t bytes, int64_t block_bytes, int64_t memory_bytes, bool has_windows,
+                          int64_t max_blocks, EngineSizes* sizes) {
+  if (bytes == 0) return absl::OkStatus();
+  if (has_windows) {
+    return absl::FailedPreconditionError("--host-kv-memory does not serve models with sliding windows");
+  }
+  if (bytes > memory_bytes) {
+    return absl::FailedPreconditionError(absl::StrCat("--host-kv-memory ", bytes, " is above the ", memory_bytes,
+                                                      " bytes of memory that the process may use"));
+  }
+  const int64_t blocks = bytes / block_bytes;
+  if (blocks == 0) {
+    return absl::FailedPreconditionError(absl::StrCat("--host-kv-memory ", bytes, " holds no block: one of ",
+                                                      sizes->block_size, " tokens takes ", block_bytes, " bytes"));
+  }
+  // A larger one could not be numbered.
+  sizes->num_host_blocks = static_cast<int32_t>(std::min(blocks, max_blocks - sizes->num_kv_blocks));
+  return absl::OkStatus();
+}
+
 // Tokens of the longest sequence whose blocks in all layer groups fit the pool.
 int32_t LongestSequence(const std::vector<int32_t>& group_windows, const EngineSizes& sizes) {
   int32_t fits = 0, too_long = std::numeric_limits<int32_t>::max();
@@ -78,6 +99,11 @@ absl::Status ValidateEngineOptions(const EngineOptions& options) {
   QUIRE_RETURN_IF_ERROR(CheckRange<int64_t>("kv-cache-memory", options.kv_cache_bytes, 0, kMax64));
   QUIRE_RETURN_IF_ERROR(CheckRange("memory-fraction", options.memory_fraction, 0.0, 0.95));
   QUIRE_RETURN_IF_ERROR(CheckRange<int64_t>("kv-blocks", options.num_kv_blocks, 0, kMax32));
+  const int64_t host_bytes = options.host_kv_bytes.value_or(0);
+  QUIRE_RETURN_IF_ERROR(CheckRange<int64_t>("host-kv-memory", host_bytes, 0, kMax64));
+  if (options.scheduler.preemption == PreemptionMode::kSwap && host_bytes == 0) {
+    return absl::FailedPreconditionError("--preemption swap needs --host-kv-memory above 0");
+  }
   QUIRE_RETURN_IF_ERROR(CheckRange("max-num-seqs", options.scheduler.max_num_seqs, 1, 65536));
   QUIRE_RETURN_IF_ERROR(CheckRange("max-num-batched-tokens", options.scheduler.max_num_batched_tokens, 1, 1 << 20));
   QUIRE_RETURN_IF_ERROR(CheckRange("max-queued-requests", options.max_queued_requests, 1, kMax32));
@@ -132,6 +158,9 @@ absl::StatusOr<EngineSizes> SizeEngine(const EngineOptions& options, const Model
                                                       max_blocks, " blocks"));
   }
   sizes.num_kv_blocks = static_cast<int32_t>(blocks);
+
+  QUIRE_RETURN_IF_ERROR(SizeHostTier(options.host_kv_bytes.value_or(0), block_bytes, memory_bytes,
+                                     group_windows != std::vector<int32_t>{0}, max_blocks, &sizes));
 
   const int32_t pool_tokens = LongestSequence(group_windows, sizes);
   const int32_t limit = std::min(config.max_position_embeddings, pool_tokens);

@@ -39,7 +39,7 @@ bool Scheduler::Follows(Sequence* sequence) {
     Probe(sequence);
   }
   if (prefills_.empty() && prefills_in_flight_.empty()) return false;
-  if (!blocks_->prefix_cache_enabled() || !sequence->keys.read) return false;
+  if (!blocks_->prefix_cache_enabled() || !sequence->keys.read || !sequence->table.empty()) return false;
   const Offer offer = BestOffer(*sequence);
   if (offer.producer == nullptr || !IsWorthWaiting(*sequence, offer)) return false;
   if (sequence->following_round != round_ - 1 &&

@@ -9,9 +9,11 @@ namespace {
 // The first broken rule of one sequence, or null. `plans`: in flight, the latest of which may hold it: `in_flight`.
 const char* BrokenRule(const Sequence& s, bool in_flight, int32_t plans, const BlockManager& blocks) {
   switch (s.state) {
-    case SequenceState::kBlocked:
     case SequenceState::kWaiting:
       if (in_flight) return "does not run and is in flight";
+      if (!s.table.empty() && s.table.num_on_host() == s.table.size()) return nullptr;
+      [[fallthrough]];
+    case SequenceState::kBlocked:
       return s.table.empty() && s.num_planned == 0 && s.num_computed == 0 ? nullptr : "does not run and holds blocks";
     case SequenceState::kFinished:
       return s.table.empty() || in_flight ? nullptr : "is finished and holds blocks";

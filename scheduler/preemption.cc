@@ -25,7 +25,7 @@ bool Scheduler::MakeRoom(Sequence* sequence) {
     }
     Preempt(victim, PreemptReason::kBlocks, sequence);
   }
-  QUIRE_CHECK(blocks_->Reserve(sequence->table, known, copies_).ok());
+  QUIRE_CHECK(blocks_->Reserve(sequence->table, known, &copies_).ok());
   return true;
 }
 
@@ -124,7 +124,7 @@ void Scheduler::Preempt(Sequence* sequence, PreemptReason reason, const Sequence
   if (observer_ != nullptr) observer_->OnPreempted(*sequence, requester, reason);
   budget_.Return(sequence->planned_tokens);
   sequence->planned_tokens = 0;
-  ReleaseBlocks(sequence);
+  ReleaseForLater(sequence);
   const bool idle = IsIdleBeam(*sequence);
   sequence->num_computed = sequence->num_planned = 0;
   sequence->probed_step = 0;

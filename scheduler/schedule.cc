@@ -35,7 +35,7 @@ void Scheduler::Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* output
   blocks_->AdvanceTime(now);
   DropHopeless(now, outputs);
   SpareWaiting();
-  copies_ = &plan->copies;
+  WeighHostCopies();
   const double seconds = std::min(absl::ToDoubleSeconds(options_.itl_target), policy_->BeginStep(now, running_));
   do {
     MakePlan(seconds, now, plan);
@@ -80,8 +80,14 @@ void Scheduler::SpareWaiting() {
     if (lane == nullptr) continue;
     for (auto waiting = lane->waiting[offline].begin(); waiting != lane->waiting[offline].end() && left > 0;
          ++waiting, --left) {
-      const EngineRequest& request = (*waiting)->group->request;
-      if (request.reads_cache) blocks_->Spare(request.root_hash, request.prompt_hashes, request.prompt_ids);
+      const Sequence& sequence = **waiting;
+      const EngineRequest& request = sequence.group->request;
+      if (!request.reads_cache) continue;
+      if (blocks_->has_host_tier() && !sequence.tokens.empty()) {  // preempted: its output too
+        blocks_->Spare(sequence.keys.root, sequence.keys.blocks, sequence.tokens);
+      } else {
+        blocks_->Spare(request.root_hash, request.prompt_hashes, request.prompt_ids);
+      }
     }
   }
 }
@@ -186,6 +192,10 @@ void Scheduler::FillPlan(absl::Time now, SchedulePlan* plan) {
     }
   }
   if (plan->empty()) return;
+  plan->copies.assign(copies_.begin(), copies_.end());
+  copies_.clear();
+  // What these copies fill is found from now on. If the step fails it is not there, and nobody may have relied on it.
+  if (NumHostCopies(*plan) > 0) must_drain_ = true;
   if (blocks_->integrity_enabled()) blocks_->TakeIntegrityWork(&plan->integrity);
   plan->step = ++step_;
   stats_.steps = step_;

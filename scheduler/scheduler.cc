@@ -336,6 +336,8 @@ void Scheduler::FailStep(const SchedulePlan& plan, const absl::Status& status, a
     if (!InFlight(*entry.sequence)) ReleaseBlocks(entry.sequence);
   }
   CleanUp();
+  DropFailedCopies(plan);
+  CleanUp();
 }
 
 void Scheduler::CleanUp() {

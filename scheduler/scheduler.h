@@ -13,6 +13,7 @@
 #include "block_manager/block_manager.h"
 #include "model/step_result.h"
 #include "scheduler/admission_rate.h"
+#include "scheduler/host_copy_cost.h"
 #include "scheduler/request.h"
 #include "scheduler/schedule_plan.h"
 #include "scheduler/scheduler_observer.h"
@@ -39,6 +40,7 @@ struct SchedulerStats {
   int64_t waiting_prompt_tokens = 0;                       // of waiting requests
   int64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;  // counted once a request, at its first admission
   int64_t preemptions = 0;
+  int64_t swaps = 0;  // of these: the blocks are kept on the host rather than computed again
   int64_t requests_finished = 0, requests_aborted = 0, requests_failed = 0;
   int64_t prompt_tokens = 0;  // of requests admitted so far
   int64_t generation_tokens = 0;
@@ -207,6 +209,16 @@ class Scheduler {
   bool AnyInterruptible(const Sequence& urgent) const;
   void Preempt(Sequence* sequence, PreemptReason reason, const Sequence* requester);
 
+  // --- host_copies.cc
+  double ComputeSeconds(int32_t start, int32_t num_tokens) const;
+  void WeighHostCopies();
+  bool IsSwapWorthwhile(const Sequence& sequence) const;
+  void ReleaseForLater(Sequence* sequence);
+  bool UsesCache(const Sequence& sequence) const;
+  int64_t NumHostCopies(const SchedulePlan& plan) const;
+  double LearnHostCopies(const SchedulePlan& plan, const StepResult& result);
+  void DropFailedCopies(const SchedulePlan& plan);
+
   // --- commit.cc: what a step gave
   void CommitSequence(const ScheduledSequence& entry, const StepResult& result, absl::Time now, StepOutputs* outputs);
   bool CommitScores(const ScheduledSequence& entry, const StepResult& result, absl::Time now, StepOutputs* outputs);
@@ -240,6 +252,7 @@ class Scheduler {
   bool running_changed_ = false;    // running_ holds such others
   int32_t num_running_ = 0;         // sequences in state kRunning
   StepTimeModel step_time_;
+  HostCopyCost host_copy_cost_;
   const std::unique_ptr<SchedulingPolicy> policy_;
   WaitingQueue waiting_;
   AdmissionRate admission_rate_;
@@ -254,15 +267,15 @@ class Scheduler {
   int32_t places_kept_ = 0;  // for those that follow and rank before the head of window_
   std::vector<SequenceGroup*> hopeless_;
   BlockTable probe_table_;
-  std::vector<BlockCopy>* copies_ = nullptr;  // of the plan
+  std::vector<BlockCopy> copies_;  // for the next plan that is not empty: what they fill may be in use by then
   StepBudget budget_;
   bool preempted_ = false;  // some sequence was, or must be
 
   int64_t evictions_seen_ = -1;  // by SpareWaiting; -1: none of those that wait now was looked at
 
   int64_t step_ = 0, committed_step_ = 0;  // of the latest plan made, and committed or failed
-  bool must_drain_ = false;                // the next plan is made with none in flight, so that it can preempt
-  int64_t round_ = 1;                      // one more than calls of Schedule, also those that gave an empty plan
+  bool must_drain_ = false;  // the next plan is made with none in flight: it preempts, or this one copies to the host
+  int64_t round_ = 1;        // one more than calls of Schedule, also those that gave an empty plan
   uint64_t num_arrivals_ = 0;
   absl::Time next_deadline_ = absl::InfiniteFuture();
   SchedulerStats stats_;

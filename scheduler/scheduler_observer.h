@@ -20,6 +20,7 @@ enum class PreemptReason : uint8_t {
   kUrgentBlocks,  // ... needs its blocks
   kHeld,          // its request is held
   kIdleBeam,      // it waits for other beams of its request, and nothing else can run
+  kLostCopy,      // a copy that was to fill its blocks failed with a step that it was not in
 };
 
 // Told of every call that reaches a Scheduler and of what it decides, in order: what a record of a run is made of

@@ -13,7 +13,7 @@ struct SequenceGroup;
 
 enum class SequenceState : uint8_t {
   kBlocked,  // holds no blocks and waits for other sequences of its request: for the prompt, or for their beams
-  kWaiting,  // holds no blocks
+  kWaiting,  // holds no blocks, or has kept those it computed on the host
   kRunning,  // holds blocks and stands in plans
   kFinished,
 };
@@ -46,8 +46,9 @@ struct Sequence {
   int32_t committed = 0;       // tokens that its lane is charged for in advance
   int32_t num_overtaken = 0;   // by sequences that started before it though ranked after
   // How much of it the prefix cache held when that was last looked up, while waiting.
-  int32_t probed_hit = 0;   // tokens
-  int64_t probed_step = 0;  // 0: never
+  int32_t probed_hit = 0;      // tokens
+  int64_t probed_step = 0;     // 0: never
+  int32_t probed_on_host = 0;  // blocks of it
   // In-flight sharing. While waiting: the latest round in which another computed this sequence's tokens.
   int64_t following_round = 0;
   // While running: the step number of the latest plan in which others follow it, and the least and the most tokens that

@@ -28,15 +28,14 @@ SchedulerHarness::SchedulerHarness(const HarnessOptions& harness_options)
               .enable_prefix_cache = options.prefix_caching,
               .eviction = {.policy = options.eviction},
               .integrity = options.integrity,
+              .num_host_blocks = options.num_host_blocks,
               .chain_hash = options.chain_hash}),
       scheduler({.max_num_seqs = options.max_num_seqs,
                  .max_num_batched_tokens = options.max_num_batched_tokens,
-                 .max_plans_in_flight = options.max_plans_in_flight,
-                 .enable_prefix_caching = options.prefix_caching},
+                 .enable_prefix_caching = options.prefix_caching,
+                 .preemption = options.preemption},
                 {.max_model_len = options.max_model_len, .eos_token_ids = options.eos_ids}, &blocks),
-      runner(&blocks, options.num_blocks) {
-  runner.eager = options.eager_runner;
-}
+      runner(&blocks, options.num_blocks + options.num_host_blocks) {}
 
 uint64_t SchedulerHarness::Add(std::vector<int32_t> prompt, SamplingParams params, int32_t priority,
                                absl::Time deadline) {
@@ -50,6 +49,8 @@ uint64_t SchedulerHarness::Add(std::vector<int32_t> prompt, SamplingParams param
     }
   }
   request.handle = next_handle_++;
+  request.reads_cache = reads_cache;
+  request.writes_cache = writes_cache;
   request.priority = priority;
   request.deadline = deadline;
   request.arrival = now;
@@ -64,45 +65,33 @@ uint64_t SchedulerHarness::Add(std::vector<int32_t> prompt, SamplingParams param
 }
 
 bool SchedulerHarness::Schedule() {
-  const bool overlaps = scheduler.num_in_flight() == 1;
-  if (overlaps) std::swap(plan, plan_before);
   scheduler.Schedule(now, &plan, &outputs);
   EXPECT_EQ(scheduler.CheckInvariants(), absl::OkStatus());
   Collect();
-  if (plan.empty()) {
-    if (overlaps) std::swap(plan, plan_before);
-    return false;
-  }
   EXPECT_LE(plan.num_tokens, options.max_num_batched_tokens);
   EXPECT_LE(static_cast<int32_t>(plan.sequences.size()), options.max_num_seqs);
-  runner.Submit(plan);
-  return true;
+  return !plan.empty();
 }
 
 void SchedulerHarness::Commit() {
-  runner.Wait(&result);
-  scheduler.Commit(earliest_plan(), result, now, &outputs);
+  runner.Run(plan, &result);
+  scheduler.Commit(plan, result, now, &outputs);
   EXPECT_EQ(scheduler.CheckInvariants(), absl::OkStatus());
   Collect();
   now += absl::Seconds(1);
 }
 
 bool SchedulerHarness::Step() {
-  const bool made = MaySchedule() && Schedule();
-  if (scheduler.num_in_flight() == 0) return false;
-  if (!made || !MaySchedule()) Commit();
+  if (!Schedule()) return false;
+  Commit();
   return true;
 }
 
 void SchedulerHarness::FailStep(const absl::Status& status) {
-  runner.Lose();
-  scheduler.FailStep(earliest_plan(), status, now, &outputs);
+  runner.Lose(plan);
+  scheduler.FailStep(plan, status, now, &outputs);
   EXPECT_EQ(scheduler.CheckInvariants(), absl::OkStatus());
   Collect();
-}
-
-void SchedulerHarness::Drain() {
-  while (scheduler.num_in_flight() > 0) Commit();
 }
 
 void SchedulerHarness::Abort(uint64_t handle) {
@@ -123,7 +112,6 @@ void SchedulerHarness::RunAll(int32_t max_steps) {
     Step();
     if (testing::Test::HasFatalFailure() || testing::Test::HasNonfatalFailure()) return;
   }
-  Drain();
 }
 
 void SchedulerHarness::Collect() {

@@ -1,0 +1,89 @@
+// What the host tier adds to the scheduler: when copies to it are worth their time, and what becomes of a failed one.
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/container/flat_hash_set.h"
+#include "kernels/base/check.h"
+#include "scheduler/scheduler.h"
+
+namespace quire {
+
+// Of tokens that are in no cache; infinite as long as nothing is known.
+double Scheduler::ComputeSeconds(int32_t start, int32_t num_tokens) const {
+  const double seconds =
+      step_time_.ready() ? step_time_.ChunkSeconds(start, num_tokens, false) / step_time_.margin() : 0;
+  return seconds > 0 ? seconds : std::numeric_limits<double>::infinity();
+}
+
+// A block that goes to the host is to come back: two copies. Tokens at the beginning are the cheapest to compute.
+void Scheduler::WeighHostCopies() {
+  if (!blocks_->has_host_tier() || options_.preemption == PreemptionMode::kSwap) return;
+  const double copy = host_copy_cost_.seconds_per_block(), compute = ComputeSeconds(0, blocks_->block_size());
+  blocks_->SetHostUse({.demote = 2 * copy <= compute, .fetch = copy <= compute});
+}
+
+bool Scheduler::IsSwapWorthwhile(const Sequence& sequence) const {
+  if (!blocks_->has_host_tier() || options_.preemption == PreemptionMode::kRecompute) return false;
+  if (options_.preemption == PreemptionMode::kSwap) return true;
+  const int32_t own = OwnBlocks(sequence), start = (sequence.table.size() - own) * blocks_->block_size();
+  const double recompute = ComputeSeconds(start, std::max(0, sequence.num_computed - start));
+  return 2 * own * host_copy_cost_.seconds_per_block() <= recompute;
+}
+
+// Lets a sequence go that is going to wait. What the prefix cache may keep stands there, and moves to the host when its
+// room on the device is needed; the blocks of others move there at once, and stay in their table.
+void Scheduler::ReleaseForLater(Sequence* sequence) {
+  BlockTable& table = sequence->table;
+  if (table.empty()) return;
+  const bool swap = IsSwapWorthwhile(*sequence);
+  stats_.swaps += swap;
+  if (swap && !IsIdleBeam(*sequence) && !UsesCache(*sequence) && blocks_->SwapOut(table, &copies_)) return;
+  if (blocks_->has_host_tier() && !swap) {
+    blocks_->Seal(table, sequence->tokens, sequence->keys);
+    blocks_->KeepOffHost(table);
+  }
+  ReleaseBlocks(sequence);
+}
+
+bool Scheduler::UsesCache(const Sequence& sequence) const {
+  return blocks_->prefix_cache_enabled() && sequence.keys.read && sequence.keys.write;
+}
+
+int64_t Scheduler::NumHostCopies(const SchedulePlan& plan) const {
+  if (!blocks_->has_host_tier()) return 0;
+  return std::count_if(plan.copies.begin(), plan.copies.end(), [this](const BlockCopy& copy) {
+    return blocks_->IsHost(copy.src) || blocks_->IsHost(copy.dst);
+  });
+}
+
+// Returns the part of the step's time that they took.
+double Scheduler::LearnHostCopies(const SchedulePlan& plan, const StepResult& result) {
+  if (!blocks_->has_host_tier()) return 0;
+  host_copy_cost_.Learn(NumHostCopies(plan), result.host_copy_seconds);
+  return result.host_copy_seconds;
+}
+
+// What the copies of a failed step were to fill holds anything: nobody finds it, and those who hold it and were not in
+// the step begin again. REQUIRES: those who were hold nothing any more.
+void Scheduler::DropFailedCopies(const SchedulePlan& plan) {
+  if (NumHostCopies(plan) == 0) return;
+  QUIRE_CHECK(num_in_flight() == 0);
+  blocks_->CopiesFailed(plan.copies);
+  absl::flat_hash_set<BlockId> failed;
+  for (const BlockCopy& copy : plan.copies) failed.insert(copy.dst);
+  const auto clear = [&failed](Sequence* sequence) {  // without sealing anything
+    const absl::Span<const BlockId> held = sequence->table.blocks();
+    if (std::none_of(held.begin(), held.end(), [&](BlockId block) { return failed.contains(block); })) return false;
+    sequence->table.Clear();
+    return true;
+  };
+  for (Sequence* sequence : running_) {
+    if (clear(sequence)) Preempt(sequence, PreemptReason::kLostCopy, nullptr);
+  }
+  for (const auto& [handle, group] : groups_) {
+    for (Sequence& sequence : group->sequences) clear(&sequence);
+  }
+}
+
+}  // namespace quire
