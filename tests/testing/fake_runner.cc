@@ -1,6 +1,7 @@
 #include "tests/testing/fake_runner.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "gtest/gtest.h"
 #include "tests/testing/naive_beam_search.h"
@@ -48,23 +49,117 @@ float LogprobOf(uint64_t context) { return -static_cast<float>(context % 1000) /
 FakeRunner::FakeRunner(const BlockManager* blocks, int32_t num_blocks)
     : blocks_(blocks),
       block_size_(blocks->block_size()),
+      num_blocks_(num_blocks),
       memory_(int64_t{num_blocks} * blocks->block_size()),
-      written_in_(memory_.size()) {}
+      written_in_(memory_.size()) {
+  for (Step& step : steps_) step.blocks.reserve(num_blocks);  // tests count allocations
+}
 
-void FakeRunner::Run(const SchedulePlan& plan, StepResult* result) {
-  step_ = plan.step;
-  result->samples.clear();
-  result->scores.clear();
-  result->logprobs.clear();
+void FakeRunner::Submit(const SchedulePlan& plan) {
+  ASSERT_LT(num_in_flight_, 2);
+  Step& step = steps_[num_in_flight_++];
+  step.plan = plan;
+  step.executed = false;
+  step.blocks.clear();
+  step.tokens.clear();
+  step.first_block.clear();
+  step.findable.clear();
+  for (const BlockCopy& copy : plan.copies) {
+    ASSERT_NE(copy.dst, kNullBlock);
+    if (blocks_->IsHost(copy.src) || blocks_->IsHost(copy.dst)) continue;
+    ASSERT_LE(blocks_->count(copy.dst), 1) << "a copy goes to a shared block";
+    ASSERT_FALSE(blocks_->IsFindable(copy.dst)) << "a copy goes to a findable block";
+  }
+  for (const ScheduledSequence& entry : plan.sequences) {
+    CheckWrites(entry);
+    TakeTokens(entry, &step);
+    const absl::Span<const BlockId> table = entry.sequence->table.blocks();
+    step.first_block.push_back(static_cast<int64_t>(step.blocks.size()));
+    step.blocks.insert(step.blocks.end(), table.begin(), table.end());
+  }
+  if (blocks_->integrity_enabled()) {
+    step.findable.resize(num_blocks_);
+    for (int32_t i = 1; i < num_blocks_; ++i) step.findable[i] = blocks_->IsFindable(BlockId{i});
+  }
+  if (eager) Execute(&step);
+}
+
+void FakeRunner::Wait(StepResult* result) {
+  ASSERT_GT(num_in_flight_, 0);
+  if (!steps_[0].executed) Execute(&steps_[0]);
+  std::swap(*result, steps_[0].result);
+  std::swap(steps_[0], steps_[1]);
+  --num_in_flight_;
+}
+
+void FakeRunner::Lose() {
+  ASSERT_GT(num_in_flight_, 0);
+  for (const IntegrityWork::Item& item : steps_[0].plan.integrity.checksums) sealed_[item.block] = {};
+  if (!steps_[0].executed) last_samples_.assign(steps_[0].plan.samples.size(), {});
+  std::swap(steps_[0], steps_[1]);
+  --num_in_flight_;
+}
+
+void FakeRunner::CheckWrites(const ScheduledSequence& entry) {
+  const Sequence& sequence = *entry.sequence;
+  ASSERT_GE(entry.num_tokens, 1);
+  ASSERT_LE(blocks_->BlocksFor(entry.start + entry.num_tokens), sequence.table.size());
+  for (int32_t position = entry.start; position < entry.start + entry.num_tokens; ++position) {
+    const BlockId block = sequence.table.blocks()[position / block_size_];
+    ASSERT_EQ(blocks_->count(block), 1) << "a shared block is written";
+    ASSERT_FALSE(blocks_->IsFindable(block)) << "a findable block is written";
+  }
+}
+
+void FakeRunner::TakeTokens(const ScheduledSequence& entry, Step* step) const {
+  const std::vector<int32_t>& tokens = entry.sequence->tokens;
+  if (entry.token_from_sample >= 0) {
+    ASSERT_EQ(entry.num_tokens, 1);
+    ASSERT_EQ(entry.start, static_cast<int32_t>(tokens.size()));
+    step->tokens.push_back(-1);
+    return;
+  }
+  ASSERT_LE(entry.start + entry.num_tokens, static_cast<int32_t>(tokens.size()));
+  const auto first = tokens.begin() + entry.start;
+  step->tokens.insert(step->tokens.end(), first, first + entry.num_tokens);
+}
+
+void FakeRunner::Execute(Step* step) {
+  const SchedulePlan& plan = step->plan;
+  step->executed = true;
   CheckSealed(plan.integrity);
   for (const BlockCopy& copy : plan.copies) Copy(copy);
   Poison(plan.integrity.poison);
-  for (const ScheduledSequence& entry : plan.sequences) Store(entry);
-  CheckAllSealed();
+  for (size_t i = 0; i < plan.sequences.size(); ++i) Store(*step, i);
+  CheckAllSealed(*step);
+  step->result.samples.clear();
+  step->result.scores.clear();
+  step->result.logprobs.clear();
+  for (size_t i = 0; i < plan.sequences.size(); ++i) Answer(*step, i, &step->result);
+  last_samples_ = step->result.samples;
+}
 
-  const auto position_of = [](const ScheduledSequence& entry, int32_t row) {
-    return entry.start + row - entry.first_row;
-  };
+void FakeRunner::Store(const Step& step, size_t index) {
+  const ScheduledSequence& entry = step.plan.sequences[index];
+  for (int32_t i = 0; i < entry.num_tokens; ++i) {
+    const int32_t position = entry.start + i;
+    const int64_t slot = Slot(step, index, position);
+    ASSERT_NE(written_in_[slot], step.plan.step) << "a slot is written twice in one step";
+    written_in_[slot] = step.plan.step;
+    const uint64_t before = position == 0 ? 0 : memory_[Slot(step, index, position - 1)];
+    int32_t token = step.tokens[entry.first_row + i];
+    if (entry.token_from_sample >= 0) {
+      ASSERT_LT(entry.token_from_sample, static_cast<int32_t>(last_samples_.size()));
+      token = last_samples_[entry.token_from_sample].token_id;
+    }
+    memory_[slot] = KeyValue(before, token, position);
+    ++tokens_computed_;
+  }
+}
+
+void FakeRunner::Answer(const Step& step, size_t index, StepResult* result) {
+  const ScheduledSequence& entry = step.plan.sequences[index];
+  const auto context_of = [&](int32_t row) { return Attend(step, index, entry.start + row - entry.first_row); };
   const auto report = [result](int32_t token, uint64_t context) {
     SampledToken sampled;
     sampled.token_id = token;
@@ -74,36 +169,39 @@ void FakeRunner::Run(const SchedulePlan& plan, StepResult* result) {
     result->logprobs.push_back({token, LogprobOf(context)});
     return sampled;
   };
-  for (const ScheduledSequence& entry : plan.sequences) {
-    for (int32_t i = entry.scores_begin; i < entry.scores_begin + entry.scores_count; ++i) {
-      const ScoreRow& row = plan.scores[i];
-      result->scores.push_back(report(row.target_id, Attend(*entry.sequence, position_of(entry, row.logits_row))));
-    }
-    if (entry.sample < 0) continue;
-    const SampleRow& row = plan.samples[entry.sample];
-    const uint64_t context = Attend(*entry.sequence, position_of(entry, row.logits_row));
-    result->samples.push_back(report(Choose(context, row), context));
-    if (row.num_logprobs > 0) {
-      const std::vector<TokenLogprob> best = Distribution(context);
-      const int32_t count = std::min(row.num_logprobs, kVocabSize);
-      result->logprobs.insert(result->logprobs.end(), best.begin(), best.begin() + count);
-      result->samples.back().logprobs_count += count;
-    }
-    if (std::erase(bad_seeds, row.seed) > 0) {
-      result->samples.back() = {};
-      result->samples.back().bad_logits = true;
-    }
+  for (int32_t i = entry.scores_begin; i < entry.scores_begin + entry.scores_count; ++i) {
+    const ScoreRow& row = step.plan.scores[i];
+    result->scores.push_back(report(row.target_id, context_of(row.logits_row)));
+  }
+  if (entry.sample < 0) return;
+  const SampleRow& row = step.plan.samples[entry.sample];
+  const uint64_t context = context_of(row.logits_row);
+  result->samples.push_back(report(Choose(context, row), context));
+  if (row.num_logprobs > 0) {
+    const std::vector<TokenLogprob> best = Distribution(context);
+    const int32_t count = std::min(row.num_logprobs, kVocabSize);
+    result->logprobs.insert(result->logprobs.end(), best.begin(), best.begin() + count);
+    result->samples.back().logprobs_count += count;
+  }
+  if (std::erase(bad_seeds, row.seed) > 0) {
+    result->samples.back() = {};
+    result->samples.back().bad_logits = true;
   }
 }
 
+int64_t FakeRunner::Slot(const Step& step, size_t index, int32_t position) const {
+  const BlockId block = step.blocks[step.first_block[index] + position / block_size_];
+  return int64_t{static_cast<int32_t>(block)} * block_size_ + position % block_size_;
+}
+
+uint64_t FakeRunner::Attend(const Step& step, size_t index, int32_t position) const {
+  uint64_t context = 0;
+  for (int32_t p = 0; p <= position; ++p) context = Mix(context, memory_[Slot(step, index, p)]);
+  return context;
+}
+
 void FakeRunner::Copy(const BlockCopy& copy) {
-  ASSERT_NE(copy.dst, kNullBlock);
-  if (blocks_->IsHost(copy.src) || blocks_->IsHost(copy.dst)) {
-    sealed_[copy.dst] = {};
-  } else {
-    ASSERT_LE(blocks_->count(copy.dst), 1) << "a copy goes to a shared block";
-    ASSERT_FALSE(blocks_->IsFindable(copy.dst)) << "a copy goes to a findable block";
-  }
+  if (blocks_->IsHost(copy.src) || blocks_->IsHost(copy.dst)) sealed_[copy.dst] = {};  // what it holds now is new
   const auto begin = memory_.begin() + int64_t{static_cast<int32_t>(copy.src)} * block_size_;
   std::copy(begin, begin + block_size_, memory_.begin() + int64_t{static_cast<int32_t>(copy.dst)} * block_size_);
 }
@@ -127,10 +225,6 @@ void FakeRunner::CheckSealed(const IntegrityWork& work) {
   }
 }
 
-void FakeRunner::Lose(const SchedulePlan& plan) {
-  for (const IntegrityWork::Item& item : plan.integrity.checksums) sealed_[item.block] = {};
-}
-
 void FakeRunner::Poison(absl::Span<const BlockId> blocks) {
   for (const BlockId block : blocks) {
     const auto begin = memory_.begin() + int64_t{static_cast<int32_t>(block)} * block_size_;
@@ -138,39 +232,11 @@ void FakeRunner::Poison(absl::Span<const BlockId> blocks) {
   }
 }
 
-void FakeRunner::CheckAllSealed() {
+void FakeRunner::CheckAllSealed(const Step& step) {
   for (const auto& [block, sealed] : sealed_) {
-    if (!blocks_->IsFindable(block) || sealed.num_tokens == 0) continue;
+    if (step.findable.empty() || !step.findable[static_cast<int32_t>(block)] || sealed.num_tokens == 0) continue;
     ASSERT_EQ(Checksum(block, sealed.num_tokens), sealed.checksum) << "a step wrote to a findable block";
   }
-}
-
-void FakeRunner::Store(const ScheduledSequence& entry) {
-  const Sequence& sequence = *entry.sequence;
-  ASSERT_GE(entry.num_tokens, 1);
-  ASSERT_LE(entry.start + entry.num_tokens, sequence.num_tokens());
-  ASSERT_LE(blocks_->BlocksFor(entry.start + entry.num_tokens), sequence.table.size());
-  for (int32_t position = entry.start; position < entry.start + entry.num_tokens; ++position) {
-    const BlockId block = sequence.table.blocks()[position / block_size_];
-    ASSERT_EQ(blocks_->count(block), 1) << "a shared block is written";
-    ASSERT_FALSE(blocks_->IsFindable(block)) << "a findable block is written";
-    const int32_t slot = sequence.table.slot(position, block_size_);
-    ASSERT_NE(written_in_[slot], step_) << "a slot is written twice in one step";
-    written_in_[slot] = step_;
-    const uint64_t before = position == 0 ? 0 : Slot(sequence, position - 1);
-    memory_[slot] = KeyValue(before, sequence.tokens[position], position);
-    ++tokens_computed_;
-  }
-}
-
-uint64_t& FakeRunner::Slot(const Sequence& sequence, int32_t position) {
-  return memory_[sequence.table.slot(position, block_size_)];
-}
-
-uint64_t FakeRunner::Attend(const Sequence& sequence, int32_t position) const {
-  uint64_t context = 0;
-  for (int32_t p = 0; p <= position; ++p) context = Mix(context, memory_[sequence.table.slot(p, block_size_)]);
-  return context;
 }
 
 std::vector<TokenLogprob> FakeRunner::Continuations(absl::Span<const int32_t> tokens) {

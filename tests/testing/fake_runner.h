@@ -15,9 +15,12 @@ namespace quire {
 
 // A model without arithmetic that notices every mistake in block tables: K/V of a token is a hash of it and of all
 // tokens before it, kept per slot; the next token is a hash of all K/V of the sequence, read through its table. A wrong
-// table, an early publication, a lost or late copy or a stale block change the tokens. Run also fails the test when a
-// step writes to a block that is shared or findable, or twice to one slot. If the plan carries IntegrityWork, it also
-// keeps checksums of all findable blocks, compares them after every step and poisons freed ones.
+// table, an early publication, a lost or late copy or a stale block change the tokens. It also fails the test when a
+// plan is to write to a block that is shared or findable, or twice to one slot. If the plan carries IntegrityWork, it
+// also keeps checksums of all findable blocks, compares them after every step and poisons freed ones.
+//
+// Like a device it takes what it needs of a plan when that is submitted and runs steps in order, at most two in flight;
+// tokens that the step before samples stay with it.
 class FakeRunner {
  public:
   static constexpr int32_t kVocabSize = 50;
@@ -25,11 +28,17 @@ class FakeRunner {
   // `num_blocks`: those of the host included.
   FakeRunner(const BlockManager* blocks, int32_t num_blocks);
 
-  // Executes a plan on the shadow memory.
-  void Run(const SchedulePlan& plan, StepResult* result);
+  // The plan becomes a step in flight. It is executed in here if `eager`, or when it is waited for.
+  void Submit(const SchedulePlan& plan);
+  // The result of the earliest step in flight.
+  void Wait(StepResult* result);
+  // The earliest step in flight failed; unless `eager` none of its work was done.
+  void Lose();
 
-  // The step of this plan failed: none of its work was done.
-  void Lose(const SchedulePlan& plan);
+  void Run(const SchedulePlan& plan, StepResult* result) {
+    Submit(plan);
+    Wait(result);
+  }
 
   // The log-probability of each id behind these tokens, best first, ties by id.
   static std::vector<TokenLogprob> Continuations(absl::Span<const int32_t> tokens);
@@ -41,21 +50,38 @@ class FakeRunner {
   static std::vector<float> ExpectedScores(absl::Span<const int32_t> prompt);
 
   int64_t tokens_computed() const { return tokens_computed_; }
+  bool eager = false;
   // Requests (by seed) whose next sampled row shall hold bad logits.
   std::vector<uint64_t> bad_seeds;
 
  private:
+  // A step in flight. Nothing in it points into sequences.
+  struct Step {
+    SchedulePlan plan;
+    std::vector<BlockId> blocks;       // tables, one sequence after another
+    std::vector<int32_t> tokens;       // of the plan's rows; -1: sampled by the step before
+    std::vector<int64_t> first_block;  // by sequence: into `blocks`
+    std::vector<bool> findable;        // by block; empty without the integrity mode
+    bool executed = false;
+    StepResult result;
+  };
+
+  void CheckWrites(const ScheduledSequence& entry);
+  void TakeTokens(const ScheduledSequence& entry, Step* step) const;
+  void Execute(Step* step);
+  void Store(const Step& step, size_t index);
+  void Answer(const Step& step, size_t index, StepResult* result);
+  int64_t Slot(const Step& step, size_t index, int32_t position) const;
+  uint64_t Attend(const Step& step, size_t index, int32_t position) const;
   void Copy(const BlockCopy& copy);
+  void Poison(absl::Span<const BlockId> blocks);
   uint64_t Checksum(BlockId block, int32_t num_tokens) const;
   void CheckSealed(const IntegrityWork& work);
-  void Poison(absl::Span<const BlockId> blocks);
-  void CheckAllSealed();
-  void Store(const ScheduledSequence& entry);
-  uint64_t Attend(const Sequence& sequence, int32_t position) const;
-  uint64_t& Slot(const Sequence& sequence, int32_t position);
+  void CheckAllSealed(const Step& step);
 
   const BlockManager* blocks_;
   const int32_t block_size_;
+  const int32_t num_blocks_;
   std::vector<uint64_t> memory_;     // by slot
   std::vector<int64_t> written_in_;  // by slot: the latest step that wrote it
   struct Sealed {
@@ -63,7 +89,9 @@ class FakeRunner {
     uint64_t checksum = 0;
   };
   std::map<BlockId, Sealed> sealed_;
-  int64_t step_ = 0;
+  Step steps_[2];  // in flight: the first num_in_flight_, in order
+  int32_t num_in_flight_ = 0;
+  std::vector<SampledToken> last_samples_;  // of the latest step that was executed or lost
   int64_t tokens_computed_ = 0;
 };
 

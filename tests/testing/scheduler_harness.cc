@@ -32,10 +32,13 @@ SchedulerHarness::SchedulerHarness(const HarnessOptions& harness_options)
               .chain_hash = options.chain_hash}),
       scheduler({.max_num_seqs = options.max_num_seqs,
                  .max_num_batched_tokens = options.max_num_batched_tokens,
+                 .max_plans_in_flight = options.max_plans_in_flight,
                  .enable_prefix_caching = options.prefix_caching,
                  .preemption = options.preemption},
                 {.max_model_len = options.max_model_len, .eos_token_ids = options.eos_ids}, &blocks),
-      runner(&blocks, options.num_blocks + options.num_host_blocks) {}
+      runner(&blocks, options.num_blocks + options.num_host_blocks) {
+  runner.eager = options.eager_runner;
+}
 
 uint64_t SchedulerHarness::Add(std::vector<int32_t> prompt, SamplingParams params, int32_t priority,
                                absl::Time deadline) {
@@ -65,33 +68,45 @@ uint64_t SchedulerHarness::Add(std::vector<int32_t> prompt, SamplingParams param
 }
 
 bool SchedulerHarness::Schedule() {
+  const bool overlaps = scheduler.num_in_flight() == 1;
+  if (overlaps) std::swap(plan, plan_before);
   scheduler.Schedule(now, &plan, &outputs);
   EXPECT_EQ(scheduler.CheckInvariants(), absl::OkStatus());
   Collect();
+  if (plan.empty()) {
+    if (overlaps) std::swap(plan, plan_before);
+    return false;
+  }
   EXPECT_LE(plan.num_tokens, options.max_num_batched_tokens);
   EXPECT_LE(static_cast<int32_t>(plan.sequences.size()), options.max_num_seqs);
-  return !plan.empty();
+  runner.Submit(plan);
+  return true;
 }
 
 void SchedulerHarness::Commit() {
-  runner.Run(plan, &result);
-  scheduler.Commit(plan, result, now, &outputs);
+  runner.Wait(&result);
+  scheduler.Commit(earliest_plan(), result, now, &outputs);
   EXPECT_EQ(scheduler.CheckInvariants(), absl::OkStatus());
   Collect();
   now += absl::Seconds(1);
 }
 
 bool SchedulerHarness::Step() {
-  if (!Schedule()) return false;
-  Commit();
+  const bool made = MaySchedule() && Schedule();
+  if (scheduler.num_in_flight() == 0) return false;
+  if (!made || !MaySchedule()) Commit();
   return true;
 }
 
 void SchedulerHarness::FailStep(const absl::Status& status) {
-  runner.Lose(plan);
-  scheduler.FailStep(plan, status, now, &outputs);
+  runner.Lose();
+  scheduler.FailStep(earliest_plan(), status, now, &outputs);
   EXPECT_EQ(scheduler.CheckInvariants(), absl::OkStatus());
   Collect();
+}
+
+void SchedulerHarness::Drain() {
+  while (scheduler.num_in_flight() > 0) Commit();
 }
 
 void SchedulerHarness::Abort(uint64_t handle) {
@@ -112,6 +127,7 @@ void SchedulerHarness::RunAll(int32_t max_steps) {
     Step();
     if (testing::Test::HasFatalFailure() || testing::Test::HasNonfatalFailure()) return;
   }
+  Drain();
 }
 
 void SchedulerHarness::Collect() {

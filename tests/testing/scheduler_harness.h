@@ -27,6 +27,8 @@ struct HarnessOptions {
   int32_t max_model_len = 128;
   std::vector<int32_t> eos_ids = {7};
   EvictionPolicy eviction = EvictionPolicy::kCost;
+  int32_t max_plans_in_flight = 1;
+  bool eager_runner = false;  // steps are executed when they are submitted, not when they are waited for
   int32_t num_host_blocks = 0;
   PreemptionMode preemption = PreemptionMode::kAuto;
   bool integrity = false;  // the runner checks that nothing findable or found ever changes, and poisons what is freed
@@ -55,11 +57,15 @@ class SchedulerHarness {
   // How those that are added from now on are treated.
   bool reads_cache = true, writes_cache = true;
 
-  // Schedule, run, commit. False if the plan was empty.
+  // Schedule, run, commit; with overlap the plan before is committed, if there is one. False if the plan was empty and
+  // nothing was in flight.
   bool Step();
-  bool Schedule();  // the halves of Step
-  void Commit();
+  bool Schedule();  // the halves of Step; false if the plan was empty
+  void Commit();    // the earliest plan in flight
   void FailStep(const absl::Status& status);
+  void Drain();  // commits what is in flight
+  bool MaySchedule() const { return scheduler.num_in_flight() < options.max_plans_in_flight; }
+  const SchedulePlan& earliest_plan() const { return scheduler.num_in_flight() == 2 ? plan_before : plan; }
   void Abort(uint64_t handle);
   void AbortSequence(uint64_t handle, int32_t index);
 
@@ -80,7 +86,8 @@ class SchedulerHarness {
   BlockManager blocks;
   Scheduler scheduler;
   FakeRunner runner;
-  SchedulePlan plan;
+  SchedulePlan plan;         // the latest
+  SchedulePlan plan_before;  // with two in flight
   StepResult result;
   StepOutputs outputs;
   absl::Time now = absl::UnixEpoch();
