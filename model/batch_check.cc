@@ -80,6 +80,7 @@ absl::Status CheckBatch(const ForwardBatch& batch, const BatchLimits& limits) {
     return absl::InvalidArgumentError(
         absl::StrFormat("batch: %d sequences, max_num_seqs is %d", num_seqs, limits.max_seqs));
   }
+  QUIRE_RETURN_IF_ERROR(CheckSize("tokens_from_samples", batch.tokens_from_samples.size(), 0));  // one step at a time
   QUIRE_RETURN_IF_ERROR(CheckSize("more_groups", batch.more_groups.size(), limits.num_groups - 1));
   QUIRE_RETURN_IF_ERROR(CheckSize("positions", batch.positions.size(), num_tokens));
   QUIRE_RETURN_IF_ERROR(CheckRange("token_ids", batch.token_ids, 0, limits.vocab_size - 1));

@@ -31,10 +31,19 @@ struct KvIntegrityWork {
   bool empty() const { return checksums.empty() && verify.empty() && poison.empty(); }
 };
 
+// A row whose token is not known to the host yet: the step before, still in flight, samples it.
+struct TokenFromSample {
+  int32_t row = 0;     // of this batch, [0, T); its token_ids entry is 0
+  int32_t sample = 0;  // index into `samples` of the batch before
+};
+
 // One step as the model sees it: a flat batch of T tokens from S sequences. All arrays are host memory of the caller
 // and stay valid until Wait returned. The model learns neither requests nor owners of blocks.
 struct ForwardBatch {
-  absl::Span<const int32_t> token_ids;             // [T], each in [0, V)
+  absl::Span<const int32_t> token_ids;  // [T], each in [0, V)
+  // In order of rows; only for a runner that may have two steps in flight. If the step before fails, any id may be
+  // taken.
+  absl::Span<const TokenFromSample> tokens_from_samples = {};
   absl::Span<const int32_t> positions;             // [T], 0-based position in its sequence
   absl::Span<const int32_t> slot_mapping;          // of layer group 0, the only one of most models, as in GroupTables
   absl::Span<const int32_t> cu_q_lens;             // [S + 1], rows of sequence s: cu_q_lens[s] .. cu_q_lens[s + 1] - 1

@@ -16,11 +16,17 @@ class ModelRunner {
  public:
   virtual ~ModelRunner() = default;
 
-  // Starts one step; at most one is in flight. Everything in `batch` stays valid until Wait returned.
-  // On the CPU the work is done in here.
+  // 2: a step may be submitted before the one before it was waited for; the device runs them in order and keeps what
+  // the latest step sampled for ForwardBatch::tokens_from_samples. 1: not, as on the CPU, where there is nothing to
+  // win.
+  virtual int32_t max_steps_in_flight() const { return 1; }
+
+  // Starts one step; at most max_steps_in_flight() are in flight. Everything in `batch` stays valid until the Wait that
+  // ends this step returned. After a failure the step is not in flight. On the CPU the work is done in here.
   virtual absl::Status Submit(const ForwardBatch& batch) = 0;
 
-  // Ends it and fills *result. A failed Submit or Wait fails the requests of that batch and no other.
+  // Ends the earliest step in flight and fills *result. A failed Submit or Wait fails the requests of that batch and no
+  // other.
   virtual absl::Status Wait(StepResult* result) = 0;
 
   virtual int32_t vocab_size() const = 0;

@@ -103,8 +103,9 @@ class SimRunner : public ModelRunner {
  private:
   absl::Status CheckBatch(const ForwardBatch& batch) const {
     const size_t num_tokens = batch.token_ids.size(), num_sequences = batch.context_lens.size();
-    bool agree = batch.positions.size() == num_tokens && batch.cu_q_lens.size() == num_sequences + 1 &&
-                 batch.cu_q_lens.front() == 0 && batch.cu_q_lens.back() == static_cast<int32_t>(num_tokens) &&
+    bool agree = batch.positions.size() == num_tokens && batch.tokens_from_samples.empty() &&
+                 batch.cu_q_lens.size() == num_sequences + 1 && batch.cu_q_lens.front() == 0 &&
+                 batch.cu_q_lens.back() == static_cast<int32_t>(num_tokens) &&
                  batch.num_groups() == static_cast<int32_t>(options_.group_windows.size());
     for (int32_t g = 0; agree && g < batch.num_groups(); ++g) {
       const GroupTables group = batch.group(g);

@@ -63,6 +63,7 @@ void BatchBuilder::CopyIntegrityWork(const IntegrityWork& work) {
 
 const ForwardBatch& BatchBuilder::Build(const SchedulePlan& plan) {
   token_ids_.clear();
+  tokens_from_samples_.clear();
   positions_.clear();
   context_lens_.clear();
   std::vector<int32_t>& slots = tables_[0].slot_mapping;
@@ -74,8 +75,13 @@ const ForwardBatch& BatchBuilder::Build(const SchedulePlan& plan) {
     const int32_t context = entry.start + entry.num_tokens;
     QUIRE_CHECK(context <= sequence.table.size() * block_size_);
     QUIRE_DCHECK(entry.first_row == cu_q_lens_.back());
-    const auto first = sequence.tokens.begin() + entry.start;
-    token_ids_.insert(token_ids_.end(), first, first + entry.num_tokens);
+    if (entry.token_from_sample < 0) {
+      const auto first = sequence.tokens.begin() + entry.start;
+      token_ids_.insert(token_ids_.end(), first, first + entry.num_tokens);
+    } else {
+      tokens_from_samples_.push_back({entry.first_row, entry.token_from_sample});
+      token_ids_.push_back(0);
+    }
     for (int32_t position = entry.start; position < context; ++position) {
       positions_.push_back(position);
       if (pages_ == nullptr) slots.push_back(sequence.table.slot(position, block_size_));
@@ -100,6 +106,7 @@ const ForwardBatch& BatchBuilder::Build(const SchedulePlan& plan) {
   CopyIntegrityWork(plan.integrity);
 
   batch_ = {.token_ids = token_ids_,
+            .tokens_from_samples = tokens_from_samples_,
             .positions = positions_,
             .slot_mapping = tables_[0].slot_mapping,
             .cu_q_lens = cu_q_lens_,

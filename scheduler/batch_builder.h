@@ -10,7 +10,7 @@
 namespace quire {
 
 // Flattens a plan into the batch that the model sees. Buffers are reused: a plan of no more sequences and tokens than
-// earlier ones allocates nothing. Owned and used by the engine thread.
+// earlier ones allocates nothing. Owned and used by the engine thread; one for each plan in flight.
 class BatchBuilder {
  public:
   // `block_size`: tokens in a block. `max_model_len`: tokens of the longest sequence. `pages`: the block manager's,
@@ -35,6 +35,7 @@ class BatchBuilder {
   const int32_t max_blocks_;  // of one sequence
   const GroupPages* const pages_;
   std::vector<int32_t> token_ids_, positions_;
+  std::vector<TokenFromSample> tokens_from_samples_;
   std::vector<int32_t> cu_q_lens_, context_lens_;
   std::vector<Tables> tables_;  // by group
   std::vector<GroupTables> more_groups_;

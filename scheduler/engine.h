@@ -83,7 +83,7 @@ class Engine {
   virtual absl::Status Submit(EngineRequest request) = 0;
 
   // Ends a request; unknown or finished handles are ignored. Never blocks, never fails. The final event says kAborted.
-  // At most one more plan contains the request.
+  // At most one more plan contains the request, or two where steps overlap (ModelRunner::max_steps_in_flight).
   virtual void Abort(uint64_t handle) = 0;
   // Ends one sequence of a request the same way (a stop string was found); its final event says kAborted.
   virtual void AbortSequence(uint64_t handle, int32_t sequence_index) = 0;

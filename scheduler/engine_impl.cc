@@ -51,10 +51,9 @@ WaitingWork QueueOf(const SchedulerStats& stats) {
           .start_tokens_per_second = stats.start_tokens_per_second};
 }
 
-// Seconds since `*since`, which moves to now.
-double Lap(absl::Duration* since) {
-  const absl::Duration now = MonotonicNow();
-  return absl::ToDoubleSeconds(now - std::exchange(*since, now));
+SchedulerOptions WithOverlap(SchedulerOptions options, const ModelRunner& runner) {
+  options.max_plans_in_flight = std::clamp(runner.max_steps_in_flight(), 1, 2);
+  return options;
 }
 
 }  // namespace
@@ -68,9 +67,10 @@ EngineImpl::EngineImpl(const EngineOptions& options, EngineInfo info, std::uniqu
       outputs_(options.num_output_shards),
       runner_(std::move(runner)),
       blocks_(BlockOptions(options, info_, runner_->group_windows())),
-      scheduler_(options.scheduler, {.max_model_len = info_.max_model_len, .eos_token_ids = info_.config.eos_token_ids},
-                 &blocks_),
-      builder_(info_.block_size, info_.max_model_len, blocks_.pages()) {
+      scheduler_(WithOverlap(options.scheduler, *runner_),
+                 {.max_model_len = info_.max_model_len, .eos_token_ids = info_.config.eos_token_ids}, &blocks_),
+      slots_(std::clamp(runner_->max_steps_in_flight(), 1, 2),
+             {.builder = BatchBuilder(info_.block_size, info_.max_model_len, blocks_.pages())}) {
   Publish();
 }
 
@@ -157,17 +157,18 @@ absl::Status EngineImpl::Post(Task task) {
 void EngineImpl::Run() {
   bool was_busy = false;
   while (true) {
-    const bool busy = scheduler_.HasWork();
+    const bool busy = IsBusy();
     if (was_busy && !busy) CheckWhenIdle();
     was_busy = busy;
     inbox_.Take(busy ? absl::InfinitePast() : scheduler_.next_deadline(), &messages_);
     Apply(messages_);
     if (messages_.stop) break;
-    if (scheduler_.HasWork()) {
+    if (IsBusy()) {
       Step();
     } else {
       scheduler_.DropExpired(clock_.now(), outputs_.gathered());
     }
+    if (!messages_.tasks.empty()) FinishSteps();
     Publish();
     RunTasks(messages_.tasks);
   }
@@ -184,6 +185,7 @@ void EngineImpl::RunTasks(absl::Span<const std::function<void()>> tasks) {
 void EngineImpl::Apply(EngineMessages& messages) {
   // The door has checked each request and made sure that its handle is new.
   for (EngineRequest& request : messages.requests) QUIRE_CHECK(scheduler_.Add(std::move(request)).ok());
+  if (!messages.holds.empty()) FinishSteps();
   for (const EngineMessages::HoldMessage& hold : messages.holds) scheduler_.SetHeld(hold.handle, hold.held);
   if (messages.aborts.empty()) return;
   const absl::Time now = clock_.now();
@@ -196,41 +198,69 @@ void EngineImpl::Apply(EngineMessages& messages) {
   }
 }
 
+// Adds a step to those in flight, and ends the earliest if there may be no more or there was nothing to add.
 void EngineImpl::Step() {
-  const absl::Duration began = MonotonicNow();
-  absl::Duration lap = began;
-  scheduler_.Schedule(clock_.now(), &plan_, outputs_.gathered());
-  const SchedulerStats& stats = scheduler_.stats();
-  inbox_.SetWaiting(QueueOf(stats));
-  if (plan_.empty()) return;
-  const ForwardBatch& batch = builder_.Build(plan_);
-  double scheduling = Lap(&lap);
+  const bool added = scheduler_.HasWork() && BeginStep();
+  if (added && scheduler_.num_in_flight() < static_cast<int32_t>(slots_.size())) return;
+  if (scheduler_.num_in_flight() > 0) FinishStep();
+}
 
-  const absl::Status status = RunBatch(batch);
-  const double running = Lap(&lap);
+bool EngineImpl::BeginStep() {
+  StepSlot& slot = slots_[(scheduler_.stats().steps + 1) % slots_.size()];
+  slot.began = MonotonicNow();
+  scheduler_.Schedule(clock_.now(), &slot.plan, outputs_.gathered());
+  inbox_.SetWaiting(QueueOf(scheduler_.stats()));
+  if (slot.plan.empty()) return false;
+  const ForwardBatch& batch = slot.builder.Build(slot.plan);
+  slot.scheduling = absl::ToDoubleSeconds(MonotonicNow() - slot.began);
+  if (scheduler_.num_in_flight() == 1) NoteStepBegins();
+  slot.submitted = runner_->Submit(batch);
+  if (!slot.submitted.ok()) FinishSteps();  // the next one could not take tokens from it
+  return true;
+}
+
+// Steps run one after another: what one takes is counted from the end of the one before.
+void EngineImpl::FinishStep() {
+  const StepSlot& slot = slots_[(scheduler_.stats().steps - scheduler_.num_in_flight() + 1) % slots_.size()];
+  const absl::Status status = WaitForStep(slot);
+  const absl::Duration done = MonotonicNow();
+  const double seconds = absl::ToDoubleSeconds(done - std::max(slot.began, std::exchange(last_done_, done)));
+  if (scheduler_.num_in_flight() > 1) {
+    NoteStepBegins();
+  } else {
+    step_began_ns_.store(kNoStep, std::memory_order_relaxed);
+  }
 
   if (status.ok()) {
-    scheduler_.Commit(plan_, result_, clock_.now(), outputs_.gathered(), running + scheduling);
+    scheduler_.Commit(slot.plan, result_, clock_.now(), outputs_.gathered(), seconds);
   } else {
     result_.times = {};
     if (absl::IsDataLoss(status)) blocks_.DropAll();  // nobody else may find what this step found
-    scheduler_.FailStep(plan_, status, clock_.now(), outputs_.gathered());
+    scheduler_.FailStep(slot.plan, status, clock_.now(), outputs_.gathered());
   }
-  scheduling += Lap(&lap);
-  AddStepSeconds(scheduling, absl::ToDoubleSeconds(lap - began));
+  const absl::Duration committed = MonotonicNow();
+  AddStepSeconds(slot.scheduling + absl::ToDoubleSeconds(committed - done),
+                 absl::ToDoubleSeconds(committed - std::max(slot.began, std::exchange(last_committed_, committed))));
 }
 
-absl::Status EngineImpl::RunBatch(const ForwardBatch& batch) {
+void EngineImpl::FinishSteps() {
+  while (scheduler_.num_in_flight() > 0) FinishStep();
+}
+
+void EngineImpl::NoteStepBegins() {
   step_began_ns_.store(absl::ToInt64Nanoseconds(clock_.steady()), std::memory_order_relaxed);
-  absl::Status status = runner_->Submit(batch);
-  if (status.ok()) status = runner_->Wait(&result_);
-  step_began_ns_.store(kNoStep, std::memory_order_relaxed);
-  if (status.ok() && (result_.samples.size() != batch.samples.size() || result_.scores.size() != batch.scores.size())) {
-    status = absl::InternalError(absl::StrCat("the model answered ", result_.samples.size(), " samples and ",
-                                              result_.scores.size(), " scores, want ", batch.samples.size(), " and ",
-                                              batch.scores.size()));
+}
+
+absl::Status EngineImpl::WaitForStep(const StepSlot& slot) {
+  QUIRE_RETURN_IF_ERROR(slot.submitted);
+  QUIRE_RETURN_IF_ERROR(runner_->Wait(&result_));
+  const SchedulePlan& plan = slot.plan;
+  if (result_.samples.size() == plan.samples.size() && result_.scores.size() == plan.scores.size()) {
+    return absl::OkStatus();
   }
-  return status;
+  return absl::InternalError(absl::StrCat("the model answered ", result_.samples.size(), " samples and ",
+                                          result_.scores.size(), " scores, want ", plan.samples.size(), " and ",
+                                          plan.scores.size()));
 }
 
 void EngineImpl::AddStepSeconds(double scheduling, double total) {
@@ -291,6 +321,7 @@ void EngineImpl::Publish() {
 
 // Ends whatever lives, and the engine with it.
 void EngineImpl::Finish() {
+  FinishSteps();
   const absl::Time now = clock_.now();
   for (uint64_t handle : inbox_.LiveHandles()) scheduler_.Abort(handle, now, outputs_.gathered());
   Publish();

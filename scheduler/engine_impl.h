@@ -19,10 +19,11 @@
 namespace quire {
 
 // The engine loop (engine.h): take messages, schedule, run, commit, publish; wait for messages when nothing is to do.
+// If the runner takes two steps, the next one is scheduled and submitted before one is waited for.
 //
 // Ownership: everything under "engine thread" belongs to that thread from Start until the inbox is closed. The rest is
-// made for many threads. A step is run to its end before messages are taken, so blocks of an aborted request are never
-// released while a step reads them, and at most one more plan contains it.
+// made for many threads. Messages are taken between steps, so at most as many more plans contain an aborted request as
+// steps may be in flight.
 class EngineImpl : public Engine {
  public:
   // `options` and `info` are consistent with each other and with the runner.
@@ -45,12 +46,26 @@ class EngineImpl : public Engine {
   absl::Status CheckInvariants() override;
 
  private:
+  // A step in flight.
+  struct StepSlot {
+    SchedulePlan plan = {};
+    BatchBuilder builder;
+    absl::Status submitted = {};  // what Submit said
+    absl::Duration began = {};    // by MonotonicNow
+    double scheduling = 0;        // seconds
+  };
+
   // --- engine thread
   void Run();
   void Apply(EngineMessages& messages);
   void RunTasks(absl::Span<const std::function<void()>> tasks);
+  bool IsBusy() const { return scheduler_.HasWork() || scheduler_.num_in_flight() > 0; }
   void Step();
-  absl::Status RunBatch(const ForwardBatch& batch);
+  bool BeginStep();
+  void FinishStep();
+  void FinishSteps();
+  void NoteStepBegins();
+  absl::Status WaitForStep(const StepSlot& slot);
   void AddStepSeconds(double scheduling, double total);
   void Publish();
   void Finish();
@@ -66,14 +81,16 @@ class EngineImpl : public Engine {
   const std::unique_ptr<ModelRunner> runner_;
   BlockManager blocks_;
   Scheduler scheduler_;
-  BatchBuilder builder_;
+  std::vector<StepSlot> slots_;  // step s has slot s % size
   EngineMessages messages_;
-  SchedulePlan plan_;
   StepResult result_;
   std::vector<uint64_t> finished_;
   EngineStats running_stats_;
 
-  // When the step in flight began, in nanoseconds of clock_.steady; kNoStep between steps.
+  // When the latest step was done, and committed.
+  absl::Duration last_done_ = -absl::InfiniteDuration(), last_committed_ = -absl::InfiniteDuration();
+
+  // When the earliest step in flight began, in nanoseconds of clock_.steady; kNoStep between steps.
   static constexpr int64_t kNoStep = -1;
   std::atomic<int64_t> step_began_ns_ = kNoStep;
 
