@@ -53,6 +53,12 @@ void AddGenerate(CLI::App& app, GenerateOptions& options, Command& command) {
   sub->add_option("--top-k", options.top_k, "Keep the best K tokens; 0: all");
   sub->add_option("--top-p", options.top_p, "Keep the best tokens up to this probability");
   sub->add_option("--seed", options.seed, "Makes the answer repeatable; a fresh one if unset");
+  sub->add_option("--beam-width", options.beam_width, "Beam search: the -n best outputs, all at the end; 2 to 64");
+  sub->add_option("--length-penalty", options.length_penalty, "Above 0 favours long outputs of a beam search; unset 1");
+  sub->add_option("--early-stopping", options.early_stopping,
+                  "Whether a beam search ends with enough outputs: at once, or when better ones are unlikely or out "
+                  "of reach")
+      ->check(CLI::IsMember({"yes", "no", "never"}));
   sub->add_option("--stop", options.stop, "Text that ends a sequence; may be repeated")->allow_extra_args(false);
   sub->add_option("--stop-token-id", options.stop_token_ids, "Token that ends a sequence; may be repeated")
       ->delimiter(',')

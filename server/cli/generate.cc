@@ -30,6 +30,14 @@ v1::GenerateRequest MakeRequest(const GenerateOptions& options, const std::strin
   if (options.top_p) sampling.set_top_p(*options.top_p);
   if (options.seed) sampling.set_seed(*options.seed);
   if (options.n) sampling.set_n(*options.n);
+  if (options.beam_width) sampling.mutable_beam_search()->set_width(*options.beam_width);
+  if (options.length_penalty) sampling.mutable_beam_search()->set_length_penalty(*options.length_penalty);
+  if (options.early_stopping) {
+    sampling.mutable_beam_search()->set_early_stopping(
+        *options.early_stopping == "yes"     ? v1::BeamSearch::EARLY_STOPPING_YES
+        : *options.early_stopping == "never" ? v1::BeamSearch::EARLY_STOPPING_NEVER
+                                             : v1::BeamSearch::EARLY_STOPPING_NO);
+  }
   v1::Stopping& stopping = *request.mutable_stopping();
   if (options.max_tokens) stopping.set_max_tokens(*options.max_tokens);
   stopping.set_min_tokens(options.min_tokens);

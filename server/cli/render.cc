@@ -48,6 +48,7 @@ Json FinishToJson(const v1::Finish& finish) {
     case v1::Finish::STOP_NOT_SET:
       break;
   }
+  if (finish.has_score()) json["score"] = finish.score();
   return json;
 }
 

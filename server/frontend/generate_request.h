@@ -51,6 +51,9 @@ struct GenerateRequest {
   std::optional<float> top_p;
   std::optional<int64_t> seed;
   std::optional<int64_t> n;
+  std::optional<int64_t> beam_width;  // unset: no beam search
+  std::optional<float> length_penalty;
+  int64_t early_stopping = 0;  // numbers of BeamSearch.EarlyStopping
 
   std::optional<int64_t> max_tokens;
   int64_t min_tokens = 0;

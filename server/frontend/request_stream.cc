@@ -210,6 +210,7 @@ Finish RequestStream::FinishOf(const SequenceOutput& output) const {
     finish.stop = output.stopped_by_eos ? Finish::Stop::kEos : Finish::Stop::kStopToken;
     finish.token_id = output.stop_token_id;
   }
+  if (options_.params.beam_width > 0) finish.score = output.score;
   return finish;
 }
 

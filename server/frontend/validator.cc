@@ -1,5 +1,6 @@
 #include "server/frontend/validator.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -78,6 +79,7 @@ absl::StatusOr<ValidatedRequest> Validator::Validate(GenerateRequest request) co
   QUIRE_RETURN_IF_ERROR(CheckTarget("ttft_target_ms", request.ttft_target_ms, &out.ttft_target));
   QUIRE_RETURN_IF_ERROR(CheckTarget("tpot_target_ms", request.tpot_target_ms, &out.tpot_target));
   QUIRE_RETURN_IF_ERROR(CheckSampling(request, &out));
+  QUIRE_RETURN_IF_ERROR(CheckBeamSearch(request, &out));
   QUIRE_RETURN_IF_ERROR(CheckStopping(request, &out));
   QUIRE_RETURN_IF_ERROR(CheckOutput(request, &out));
   QUIRE_RETURN_IF_ERROR(CheckPrompt(&request, &out));
@@ -121,6 +123,43 @@ absl::Status Validator::CheckSampling(const GenerateRequest& in, ValidatedReques
   params.n = static_cast<int32_t>(n);
   out->has_seed = in.seed.has_value();
   params.seed = static_cast<uint64_t>(in.seed.value_or(0));
+  return absl::OkStatus();
+}
+
+absl::Status Validator::CheckBeamSearch(const GenerateRequest& in, ValidatedRequest* out) const {
+  SamplingParams& params = out->params;
+  if (!in.beam_width) {
+    if (!in.length_penalty && in.early_stopping == 0) return absl::OkStatus();
+    return InvalidField("sampling.beam_search.width", "is missing; length_penalty and early_stopping need it");
+  }
+  const auto forbid = [](bool given, const char* field, const char* problem) {
+    return given ? InvalidField(field, problem) : absl::OkStatus();
+  };
+  const char* const draws = "does not go with beam search, which draws nothing; leave it out";
+  QUIRE_RETURN_IF_ERROR(
+      CheckInt("sampling.beam_search.width", *in.beam_width, std::max<int64_t>(2, params.n), kMaxSequences));
+  QUIRE_RETURN_IF_ERROR(forbid(in.temperature.value_or(0) > 0, "sampling.temperature", draws));
+  QUIRE_RETURN_IF_ERROR(forbid(in.top_k.value_or(0) > 0, "sampling.top_k", draws));
+  QUIRE_RETURN_IF_ERROR(forbid(in.top_p.value_or(1) < 1, "sampling.top_p", draws));
+  QUIRE_RETURN_IF_ERROR(forbid(in.min_p.value_or(0) > 0, "sampling.min_p", draws));
+  QUIRE_RETURN_IF_ERROR(
+      forbid(!in.stop.empty(), "stopping.stop", "does not go with beam search; give stop_token_ids instead"));
+  QUIRE_RETURN_IF_ERROR(forbid(in.logprobs.value_or(0) < 0, "output.logprobs",
+                               "-1 does not go with beam search; give the number of ids per token"));
+  params.beam_width = static_cast<int32_t>(*in.beam_width);
+  params.temperature = 0;
+  params.top_k = 0;
+  params.top_p = 1;
+  params.min_p = 0;
+  params.length_penalty = in.length_penalty.value_or(1.0f);
+  if (!std::isfinite(params.length_penalty)) {
+    return InvalidField("sampling.beam_search.length_penalty",
+                        absl::StrCat(params.length_penalty, " is out of range; must be finite"));
+  }
+  QUIRE_RETURN_IF_ERROR(CheckInt("sampling.beam_search.early_stopping", in.early_stopping, 0, 3));
+  params.early_stopping = in.early_stopping == 2   ? EarlyStopping::kYes
+                          : in.early_stopping == 3 ? EarlyStopping::kNever
+                                                   : EarlyStopping::kNo;
   return absl::OkStatus();
 }
 

@@ -81,6 +81,7 @@ class Validator {
  private:
   absl::Status CheckModel(const std::string& model) const;
   absl::Status CheckSampling(const GenerateRequest& in, ValidatedRequest* out) const;
+  absl::Status CheckBeamSearch(const GenerateRequest& in, ValidatedRequest* out) const;
   absl::Status CheckStopping(const GenerateRequest& in, ValidatedRequest* out) const;
   absl::Status CheckOutput(const GenerateRequest& in, ValidatedRequest* out) const;
   absl::Status CheckCache(const CacheRequest& cache) const;

@@ -15,6 +15,11 @@ void FromProto(const v1::Sampling& sampling, GenerateRequest* out) {
   if (sampling.has_top_p()) out->top_p = sampling.top_p();
   if (sampling.has_seed()) out->seed = sampling.seed();
   if (sampling.has_n()) out->n = sampling.n();
+  if (!sampling.has_beam_search()) return;
+  const v1::BeamSearch& beams = sampling.beam_search();
+  out->beam_width = beams.width();
+  if (beams.has_length_penalty()) out->length_penalty = beams.length_penalty();
+  out->early_stopping = beams.early_stopping();
 }
 
 void FromProto(const v1::Stopping& stopping, GenerateRequest* out) {
@@ -54,6 +59,7 @@ void ToProto(const Finish& finish, v1::Finish* out) {
   if (finish.stop == Finish::Stop::kEos) out->set_eos_token_id(finish.token_id);
   if (finish.stop == Finish::Stop::kStopToken) out->set_stop_token_id(finish.token_id);
   if (finish.stop == Finish::Stop::kStopString) out->set_stop_string(finish.stop_string);
+  if (finish.score) out->set_score(*finish.score);
 }
 
 void ToProto(const SequenceDelta& delta, v1::SequenceDelta* out) {

@@ -131,6 +131,17 @@ absl::Status ReadStop(const std::string& field, const Json& value, GenerateReque
   return Read(field, value, &out->stop);
 }
 
+// As Hugging Face writes it.
+absl::Status ReadEarlyStopping(const std::string& field, const Json& value, GenerateRequest* out) {
+  if (value == "never") {
+    out->early_stopping = 3;
+    return absl::OkStatus();
+  }
+  if (!value.is_boolean()) return WrongType(field, "true, false or \"never\"", value);
+  out->early_stopping = value.get<bool>() ? 2 : 1;
+  return absl::OkStatus();
+}
+
 absl::Status ReadMessages(const std::string&, const Json&, GenerateRequest*) {
   return absl::UnimplementedError("messages: chat templates are not built yet; give prompt or prompt_ids");
 }
@@ -163,6 +174,9 @@ constexpr Field kFields[] = {
     {"top_p", &ReadMember<&Request::top_p>},
     {"seed", &ReadMember<&Request::seed>},
     {"n", &ReadMember<&Request::n>},
+    {"beam_width", &ReadMember<&Request::beam_width>},
+    {"length_penalty", &ReadMember<&Request::length_penalty>},
+    {"early_stopping", &ReadEarlyStopping},
     {"max_tokens", &ReadMember<&Request::max_tokens>},
     {"min_tokens", &ReadMember<&Request::min_tokens>},
     {"stop", &ReadStop},

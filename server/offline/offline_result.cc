@@ -17,9 +17,14 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Errors name fields as the wire nests them: here they stand on one level.
-constexpr std::pair<const char*, const char*> kFieldNames[] = {
-    {"sampling.", ""},     {"stopping.", ""}, {"output.", ""}, {"cache.", "cache_"}, {"token_ids.ids[", "prompt_ids["},
-    {"text: ", "prompt: "}};
+constexpr std::pair<const char*, const char*> kFieldNames[] = {{"sampling.beam_search.width", "beam_width"},
+                                                               {"sampling.beam_search.", ""},
+                                                               {"sampling.", ""},
+                                                               {"stopping.", ""},
+                                                               {"output.", ""},
+                                                               {"cache.", "cache_"},
+                                                               {"token_ids.ids[", "prompt_ids["},
+                                                               {"text: ", "prompt: "}};
 
 // Written by hand: a whole vocabulary for each token of a prompt is too much for a tree of JSON values.
 void AppendEntry(int32_t token_id, float logprob, std::string* json) {
@@ -110,6 +115,7 @@ void OfflineResult::AppendSequence(const Sequence& sequence, std::string* json) 
                   ReasonName(sequence.finish.reason), "\",\"stop_reason\":", StopReason(sequence.finish).dump(),
                   ",\"logprobs\":");
   AppendPositions(sequence.logprobs, json);
+  if (sequence.finish.score) absl::StrAppend(json, ",\"score\":", Json(*sequence.finish.score).dump());
 }
 
 std::string OfflineResult::ToJson(const nlohmann::json& id) const {

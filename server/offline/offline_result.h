@@ -21,6 +21,7 @@ namespace quire {
 // where there was one: {reason, block, evicted_seconds_ago}}. timings: {queue, prefill,
 // decode, total} in seconds, {preemptions, first_step, last_step}. With n > 1 the answer speaks of sequence 0 and
 // has "outputs" beside: for each sequence {"index", "output_ids", "text", "finish_reason", "stop_reason", "logprobs"}.
+// With beam search each sequence has "score", too.
 class OfflineResult {
  public:
   void Add(OutputDelta delta);

@@ -53,6 +53,19 @@ TEST_F(CommandTest, GenerateStreamsText) {
   EXPECT_EQ(service().last_request().text(), "hello");
 }
 
+TEST_F(CommandTest, GenerateAsksForABeamSearch) {
+  const RunResult result =
+      Run({"generate", "x", "--beam-width", "4", "--length-penalty", "-0.5", "--early-stopping", "never"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const v1::BeamSearch beams = service().last_request().sampling().beam_search();
+  EXPECT_EQ(beams.width(), 4u);
+  EXPECT_EQ(beams.length_penalty(), -0.5F);
+  EXPECT_EQ(beams.early_stopping(), v1::BeamSearch::EARLY_STOPPING_NEVER);
+  EXPECT_EQ(Run({"generate", "x", "--beam-width", "4", "--early-stopping", "later"}).exit_code, kExitUsage);
+  EXPECT_EQ(Run({"generate", "x"}).exit_code, 0);
+  EXPECT_FALSE(service().last_request().sampling().has_beam_search());
+}
+
 TEST_F(CommandTest, GenerateSendsEveryOption) {
   const RunResult result = Run({"generate",
                                 "--ids",

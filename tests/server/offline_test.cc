@@ -89,6 +89,17 @@ TEST(OfflineRequestTest, ReadsWhatConcernsTheCache) {
               HasSubstr("cache_breakpoints[0].position: must be an integer"));
 }
 
+TEST(OfflineRequestTest, BeamSearchAsHuggingFaceWritesIt) {
+  const GenerateRequest request =
+      Parse(R"({"prompt_ids": [1], "beam_width": 4, "length_penalty": 0.5, "early_stopping": "never"})");
+  EXPECT_EQ(request.beam_width, 4);
+  EXPECT_EQ(request.length_penalty, 0.5f);
+  EXPECT_EQ(request.early_stopping, 3);
+  EXPECT_EQ(Parse(R"({"prompt_ids": [1], "early_stopping": true})").early_stopping, 2);
+  EXPECT_EQ(Parse(R"({"prompt_ids": [1], "early_stopping": false})").early_stopping, 1);
+  EXPECT_THAT(Error(R"({"prompt_ids": [1], "early_stopping": "later"})"), HasSubstr("early_stopping: must be true"));
+}
+
 TEST(OfflineRequestTest, IdsNullAndOneStopString) {
   const GenerateRequest request = Parse(R"({"prompt_ids": [1, 2], "temperature": null, "stop": "x", "seed": 0})");
   EXPECT_THAT(std::get<std::vector<int64_t>>(request.prompt), ElementsAre(1, 2));
@@ -277,6 +288,35 @@ TEST(OfflineBatchTest, SequencesAndWholeVocabulary) {
   ASSERT_EQ(answer["prompt_logprobs"].size(), 3u);
   EXPECT_TRUE(answer["prompt_logprobs"][0].is_null());
   EXPECT_EQ(answer["prompt_logprobs"][2].size(), 100u);
+}
+
+TEST(OfflineBatchTest, BeamSearchGivesItsOutputsBestFirst) {
+  const auto answers = RunBatch(
+      R"({"id": 1, "prompt_ids": [1, 2, 3], "n": 3, "beam_width": 4, "max_tokens": 5, "ignore_eos": true, "logprobs": 1})"
+      "\n"
+      R"({"id": 2, "prompt_ids": [1, 2, 3], "beam_width": 65})"
+      "\n"
+      R"({"id": 3, "prompt_ids": [1, 2, 3], "n": 2, "max_tokens": 2, "ignore_eos": true})",
+      10);
+  const json& outputs = answers.at(1)["outputs"];
+  ASSERT_EQ(outputs.size(), 3u);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(outputs[i]["output_ids"].size(), 5u);
+    double sum = 0;  // of the chosen ids
+    for (int t = 0; t < 5; ++t) {
+      for (const json& entry : outputs[i]["logprobs"][t]) {
+        if (entry[0] == outputs[i]["output_ids"][t]) sum += entry[1].get<double>();
+      }
+    }
+    EXPECT_NEAR(outputs[i]["score"].get<double>(), sum / 5, 1e-5);
+    if (i > 0) {
+      EXPECT_LE(outputs[i]["score"], outputs[i - 1]["score"]);
+      EXPECT_NE(outputs[i]["output_ids"], outputs[i - 1]["output_ids"]);
+    }
+  }
+  EXPECT_EQ(answers.at(1)["usage"]["completion_tokens"], 15);
+  EXPECT_THAT(answers.at(2)["error"]["message"].get<std::string>(), HasSubstr("beam_width: 65"));
+  EXPECT_FALSE(answers.at(3)["outputs"][0].contains("score"));
 }
 
 TEST(OfflineBatchTest, TextNeedsATokenizer) {

@@ -71,6 +71,20 @@ TEST(ValidatorTest, RefusesEveryFieldOutOfRangeNamingFieldValueAndLimit) {
       {"sampling.top_k", "-1", "0", [](auto& r) { r.top_k = -1; }},
       {"sampling.n", "0", "[1, 64]", [](auto& r) { r.n = 0; }},
       {"sampling.n", "5000000", "[1, 64]", [](auto& r) { r.n = 5000000; }},
+      {"sampling.beam_search.width", "1", "[2, 64]", [](auto& r) { r.beam_width = 1; }},
+      {"sampling.beam_search.width", "0", "[2, 64]", [](auto& r) { r.beam_width = 0; }},
+      {"sampling.beam_search.width", "65", "[2, 64]", [](auto& r) { r.beam_width = 65; }},
+      {"sampling.beam_search.width", "3", "[4, 64]", [](auto& r) { r.beam_width = 3, r.n = 4; }},
+      {"sampling.beam_search.width", "missing", "length_penalty", [](auto& r) { r.length_penalty = 1.0f; }},
+      {"sampling.beam_search.width", "missing", "early_stopping", [](auto& r) { r.early_stopping = 2; }},
+      {"sampling.beam_search.length_penalty", "nan", "finite",
+       [=](auto& r) { r.beam_width = 2, r.length_penalty = nan; }},
+      {"sampling.beam_search.early_stopping", "4", "[0, 3]", [](auto& r) { r.beam_width = 2, r.early_stopping = 4; }},
+      {"sampling.temperature", "", "beam search", [](auto& r) { r.beam_width = 2, r.temperature = 0.5f; }},
+      {"sampling.top_k", "", "beam search", [](auto& r) { r.beam_width = 2, r.top_k = 5; }},
+      {"sampling.top_p", "", "beam search", [](auto& r) { r.beam_width = 2, r.top_p = 0.5f; }},
+      {"sampling.min_p", "", "beam search", [](auto& r) { r.beam_width = 2, r.min_p = 0.5f; }},
+      {"stopping.stop", "", "beam search", [](auto& r) { r.beam_width = 2, r.stop = {"x"}; }},
       {"stopping.max_tokens", "0", "31", [](auto& r) { r.max_tokens = 0; }},
       {"stopping.max_tokens", "2147483647", "31", [](auto& r) { r.max_tokens = 2147483647; }},
       {"stopping.min_tokens", "5", "4", [](auto& r) { r.max_tokens = 4, r.min_tokens = 5; }},
@@ -147,6 +161,29 @@ TEST(ValidatorTest, TakesNeutralAndExtremeValues) {
   EXPECT_EQ(validated->params.top_k, 100);  // the vocabulary
   EXPECT_EQ(validated->params.seed, uint64_t{1} << 63);
   EXPECT_EQ(validated->params.stop_token_ids.size(), 64u);
+}
+
+TEST(ValidatorTest, BeamSearchIsGreedyWhateverTheModelsDefaults) {
+  RequestLimits limits = Limits();
+  limits.default_temperature = 0.7f;
+  limits.default_top_k = 20;
+  limits.default_top_p = 0.8f;
+  limits.default_min_p = 0.1f;
+  GenerateRequest request = Request();
+  request.beam_width = 4;
+  request.n = 4;
+  request.early_stopping = 3;
+  request.length_penalty = -2.0f;
+  const auto validated = Validator(limits).Validate(request);
+  ASSERT_TRUE(validated.ok()) << validated.status();
+  const SamplingParams& params = validated->params;
+  EXPECT_EQ(params.beam_width, 4);
+  EXPECT_EQ(params.early_stopping, EarlyStopping::kNever);
+  EXPECT_EQ(params.length_penalty, -2.0f);
+  EXPECT_EQ(params.temperature, 0.0f);
+  EXPECT_EQ(params.top_k, 0);
+  EXPECT_EQ(params.top_p, 1.0f);
+  EXPECT_EQ(params.min_p, 0.0f);
 }
 
 TEST(ValidatorTest, UnknownModelIsNotFound) {
