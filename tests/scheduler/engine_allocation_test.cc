@@ -11,12 +11,14 @@
 #include "scheduler/engine_with_runner.h"
 #include "tests/scheduler/engine_test_util.h"
 #include "tests/testing/allocation_counter.h"
+#include "tests/testing/late_runner.h"
 #include "tests/testing/ref_data.h"
 
 namespace quire {
 namespace {
 
 using testing::HookedRunner;
+using testing::LateRunner;
 using testing::OutputCollector;
 using testing::RunnerHooks;
 
@@ -42,7 +44,7 @@ EngineRequest Request(uint64_t handle, int32_t block_size) {
 
 // Runs 8 sampled requests with log-probabilities on `runner`, twice, and returns the allocations of the engine thread
 // over 200 decode steps of the second round. The first one warms up what grows with the length of the context.
-int64_t AllocationsInSteadyState(std::unique_ptr<ModelRunner> runner, const ModelConfig& config) {
+int64_t AllocationsInSteadyState(std::unique_ptr<ModelRunner> runner, const ModelConfig& config, bool late = false) {
   std::atomic<bool> warm = false, submitted = false;
   int64_t first = 0, before = 0, allocations = -1;
   RunnerHooks hooks;
@@ -57,8 +59,9 @@ int64_t AllocationsInSteadyState(std::unique_ptr<ModelRunner> runner, const Mode
     return absl::OkStatus();
   };
   const int32_t block_size = runner->block_size();
-  auto engine =
-      CreateEngineWithRunner(EngineOptions(), config, std::make_unique<HookedRunner>(std::move(runner), hooks));
+  runner = std::make_unique<HookedRunner>(std::move(runner), hooks);
+  if (late) runner = std::make_unique<LateRunner>(std::move(runner));
+  auto engine = CreateEngineWithRunner(EngineOptions(), config, std::move(runner));
   EXPECT_TRUE(engine.ok()) << engine.status();
   OutputCollector collector(**engine, 1);
   (*engine)->Start();
@@ -84,9 +87,11 @@ TEST(EngineAllocationTest, SteadyDecodingAllocatesNothing) {
   options.num_kv_blocks = 500;
   options.block_size = 16;
   options.time_scale = 0;
-  auto runner = CreateSimRunner(options);
-  ASSERT_TRUE(runner.ok());
-  EXPECT_EQ(AllocationsInSteadyState(*std::move(runner), options.config), 0);
+  for (const bool late : {false, true}) {
+    auto runner = CreateSimRunner(options);
+    ASSERT_TRUE(runner.ok());
+    EXPECT_EQ(AllocationsInSteadyState(*std::move(runner), options.config, late), 0);
+  }
 }
 
 class EngineAllocationModelTest : public ::testing::TestWithParam<DeviceKind> {};

@@ -1,3 +1,4 @@
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -32,6 +33,28 @@ TEST(SchedulerAllocationsTest, StepsOfFixedMembershipAllocateNothing) {
     EXPECT_EQ(testing::ThreadAllocations() - before, 0);
     EXPECT_EQ(h.scheduler.CheckInvariants(), absl::OkStatus());
   }
+}
+
+TEST(SchedulerAllocationsTest, OverlappedStepsAllocateNothing) {
+  SchedulerHarness h({.num_blocks = 2000, .block_size = 8, .max_model_len = 512, .max_plans_in_flight = 2});
+  for (int32_t i = 0; i < 24; ++i) h.Add({1, 2, 3, i}, Tokens(400));
+  ASSERT_TRUE(h.Schedule());
+  const auto step = [&h] {
+    std::swap(h.plan, h.plan_before);
+    h.scheduler.Schedule(h.now, &h.plan, &h.outputs);
+    ASSERT_EQ(h.plan.samples.size(), 24u);
+    ASSERT_GE(h.plan.sequences[0].token_from_sample, 0);
+    h.runner.Submit(h.plan);
+    h.runner.Wait(&h.result);
+    h.scheduler.Commit(h.plan_before, h.result, h.now, &h.outputs);
+    h.outputs.sequences.clear();
+    h.outputs.logprobs.clear();
+  };
+  for (int i = 0; i < 5; ++i) step();
+  const int64_t before = testing::ThreadAllocations();
+  for (int i = 0; i < 200; ++i) step();
+  EXPECT_EQ(testing::ThreadAllocations() - before, 0);
+  EXPECT_EQ(h.scheduler.CheckInvariants(), absl::OkStatus());
 }
 
 TEST(SchedulerAllocationsTest, StepsInWhichManyFollowOneAllocateNothing) {
