@@ -257,6 +257,7 @@ class BlockManager : private BlockPool::Cache {
   const GroupPages* pages() const { return pages_.get(); }
   int32_t block_size() const { return block_size_; }
   int32_t min_partial_tokens() const { return min_partial_tokens_; }
+  auto chain_hash() const { return chain_hash_; }
   bool prefix_cache_enabled() const { return enable_prefix_cache_; }
   bool has_host_tier() const { return pool_.num_host_blocks() > 0; }
   bool IsHost(BlockId block) const { return pool_.IsHost(block); }

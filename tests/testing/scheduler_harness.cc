@@ -21,22 +21,38 @@ SamplingParams Tokens(int32_t max_tokens, int32_t n) {
   return params;
 }
 
+namespace {
+
+BlockManagerOptions BlocksOf(const HarnessOptions& options) {
+  return Recordable({.num_blocks = options.num_blocks,
+                     .block_size = options.block_size,
+                     .enable_prefix_cache = options.prefix_caching,
+                     .eviction = {.policy = options.eviction},
+                     .integrity = options.integrity,
+                     .num_host_blocks = options.num_host_blocks,
+                     .chain_hash = options.chain_hash});
+}
+
+SchedulerOptions SchedulerOf(const HarnessOptions& options) {
+  return {.max_num_seqs = options.max_num_seqs,
+          .max_num_batched_tokens = options.max_num_batched_tokens,
+          .max_plans_in_flight = options.max_plans_in_flight,
+          .enable_prefix_caching = options.prefix_caching,
+          .preemption = options.preemption};
+}
+
+SequenceLimits LimitsOf(const HarnessOptions& options) {
+  return {.max_model_len = options.max_model_len, .eos_token_ids = options.eos_ids};
+}
+
+}  // namespace
+
 SchedulerHarness::SchedulerHarness(const HarnessOptions& harness_options)
     : options(harness_options),
-      blocks({.num_blocks = options.num_blocks,
-              .block_size = options.block_size,
-              .enable_prefix_cache = options.prefix_caching,
-              .eviction = {.policy = options.eviction},
-              .integrity = options.integrity,
-              .num_host_blocks = options.num_host_blocks,
-              .chain_hash = options.chain_hash}),
-      scheduler({.max_num_seqs = options.max_num_seqs,
-                 .max_num_batched_tokens = options.max_num_batched_tokens,
-                 .max_plans_in_flight = options.max_plans_in_flight,
-                 .enable_prefix_caching = options.prefix_caching,
-                 .preemption = options.preemption},
-                {.max_model_len = options.max_model_len, .eos_token_ids = options.eos_ids}, &blocks),
-      runner(&blocks, options.num_blocks + options.num_host_blocks) {
+      blocks(BlocksOf(options)),
+      scheduler(SchedulerOf(options), LimitsOf(options), &blocks),
+      runner(&blocks, options.num_blocks + options.num_host_blocks),
+      record(SchedulerOf(options), LimitsOf(options), BlocksOf(options), &blocks, &scheduler) {
   runner.eager = options.eager_runner;
 }
 

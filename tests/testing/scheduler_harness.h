@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "scheduler/scheduler.h"
 #include "tests/testing/fake_runner.h"
+#include "tests/testing/recorded_run.h"
 
 namespace quire {
 
@@ -46,7 +47,8 @@ struct SeenRequest {
 };
 
 // Block manager, scheduler and fake runner, stepped by the test. Checks after every step that all invariants hold and
-// that events come in legal order. Time is the number of seconds in `now`.
+// that events come in legal order, and at the end that a replay of the record makes the same plans. Time is the number
+// of seconds in `now`.
 class SchedulerHarness {
  public:
   explicit SchedulerHarness(const HarnessOptions& options);
@@ -92,6 +94,7 @@ class SchedulerHarness {
   StepOutputs outputs;
   absl::Time now = absl::UnixEpoch();
   KeyContext context;
+  RecordedRun record;
 
  private:
   void Collect();

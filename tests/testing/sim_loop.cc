@@ -7,12 +7,25 @@
 
 namespace quire {
 
+namespace {
+
+BlockManagerOptions BlocksOf(const SimLoopOptions& options) {
+  return Recordable({.num_blocks = options.num_blocks,
+                     .block_size = options.block_size,
+                     .enable_prefix_cache = options.scheduler.enable_prefix_caching});
+}
+
+SequenceLimits LimitsOf(const SimLoopOptions& options) {
+  return {.max_model_len = options.max_model_len, .eos_token_ids = {}};
+}
+
+}  // namespace
+
 SimLoop::SimLoop(const SimLoopOptions& loop_options)
     : options(loop_options),
-      blocks({.num_blocks = options.num_blocks,
-              .block_size = options.block_size,
-              .enable_prefix_cache = options.scheduler.enable_prefix_caching}),
-      scheduler(options.scheduler, {.max_model_len = options.max_model_len, .eos_token_ids = {}}, &blocks),
+      blocks(BlocksOf(options)),
+      scheduler(options.scheduler, LimitsOf(options), &blocks),
+      record(options.scheduler, LimitsOf(options), BlocksOf(options), &blocks, &scheduler),
       random_(options.seed) {}
 
 uint64_t SimLoop::Add(const SimRequest& request) {

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "block_manager/block_manager.h"
 #include "scheduler/scheduler.h"
+#include "tests/testing/recorded_run.h"
 
 namespace quire {
 
@@ -78,6 +79,7 @@ class SimLoop {
   const SimLoopOptions options;
   BlockManager blocks;
   Scheduler scheduler;
+  RecordedRun record;  // replayed at the end
   SchedulePlan plan;
   StepOutputs outputs;
   absl::Time now = absl::UnixEpoch() + absl::Hours(1);
