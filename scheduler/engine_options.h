@@ -25,8 +25,8 @@ struct EngineOptions {
   double memory_fraction = 0;     // pool size as a part of the usable memory, at most 0.95; wins over bytes if > 0
   int64_t num_kv_blocks = 0;      // usable blocks, wins over both if > 0
   std::optional<DType> kv_dtype;  // unset: the backend's default
-  // Bytes of the host tier: evicted blocks and those of preempted requests. Unset: the device's default, 0 on the CPU
-  // and for models with sliding windows.
+  // Bytes of the host tier: evicted blocks and those of preempted requests. Unset: 4 GiB on cuda, else 0; 0 for
+  // models with sliding windows, which cannot have one.
   std::optional<int64_t> host_kv_bytes;
   SchedulerOptions scheduler;
   int32_t max_queued_requests = 1024;   // waiting ones; beyond: kResourceExhausted

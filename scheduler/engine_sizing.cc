@@ -23,6 +23,7 @@ namespace {
 
 constexpr int32_t kDefaultBlockSize = 32;
 constexpr int64_t kMaxDefaultPoolBytes = int64_t{4} << 30;
+constexpr int64_t kDefaultCudaHostBytes = int64_t{4} << 30;
 constexpr std::array<int32_t, 5> kBlockSizes = {1, 8, 16, 32, 64};
 
 template <typename T>
@@ -52,10 +53,15 @@ int64_t LowestLimit(const std::string& mount, const std::string& path, const cha
   }
 }
 
+int64_t HostKvBytes(const EngineOptions& options) {
+  return options.host_kv_bytes.value_or(options.device == DeviceKind::kCuda ? kDefaultCudaHostBytes : 0);
+}
+
 // Sets the blocks of the host tier.
-absl::Status SizeHostTier(int64_t bytes, int64_t block_bytes, int64_t memory_bytes, bool has_windows,
+absl::Status SizeHostTier(const EngineOptions& options, int64_t block_bytes, int64_t memory_bytes, bool has_windows,
                           int64_t max_blocks, EngineSizes* sizes) {
-  if (bytes == 0) return absl::OkStatus();
+  const int64_t bytes = HostKvBytes(options);
+  if (bytes == 0 || (has_windows && !options.host_kv_bytes)) return absl::OkStatus();
   if (has_windows) {
     return absl::FailedPreconditionError("--host-kv-memory does not serve models with sliding windows");
   }
@@ -99,9 +105,8 @@ absl::Status ValidateEngineOptions(const EngineOptions& options) {
   QUIRE_RETURN_IF_ERROR(CheckRange<int64_t>("kv-cache-memory", options.kv_cache_bytes, 0, kMax64));
   QUIRE_RETURN_IF_ERROR(CheckRange("memory-fraction", options.memory_fraction, 0.0, 0.95));
   QUIRE_RETURN_IF_ERROR(CheckRange<int64_t>("kv-blocks", options.num_kv_blocks, 0, kMax32));
-  const int64_t host_bytes = options.host_kv_bytes.value_or(0);
-  QUIRE_RETURN_IF_ERROR(CheckRange<int64_t>("host-kv-memory", host_bytes, 0, kMax64));
-  if (options.scheduler.preemption == PreemptionMode::kSwap && host_bytes == 0) {
+  QUIRE_RETURN_IF_ERROR(CheckRange<int64_t>("host-kv-memory", HostKvBytes(options), 0, kMax64));
+  if (options.scheduler.preemption == PreemptionMode::kSwap && HostKvBytes(options) == 0) {
     return absl::FailedPreconditionError("--preemption swap needs --host-kv-memory above 0");
   }
   QUIRE_RETURN_IF_ERROR(CheckRange("max-num-seqs", options.scheduler.max_num_seqs, 1, 65536));
@@ -159,8 +164,8 @@ absl::StatusOr<EngineSizes> SizeEngine(const EngineOptions& options, const Model
   }
   sizes.num_kv_blocks = static_cast<int32_t>(blocks);
 
-  QUIRE_RETURN_IF_ERROR(SizeHostTier(options.host_kv_bytes.value_or(0), block_bytes, memory_bytes,
-                                     group_windows != std::vector<int32_t>{0}, max_blocks, &sizes));
+  QUIRE_RETURN_IF_ERROR(
+      SizeHostTier(options, block_bytes, memory_bytes, group_windows != std::vector<int32_t>{0}, max_blocks, &sizes));
 
   const int32_t pool_tokens = LongestSequence(group_windows, sizes);
   const int32_t limit = std::min(config.max_position_embeddings, pool_tokens);

@@ -96,6 +96,15 @@ void AddPoolFlags(CLI::App& app, EngineOptions& options) {
   bytes->excludes(fraction)->excludes(blocks);
   fraction->excludes(blocks);
   app.add_option_function<std::string>(
+         "--host-kv-memory",
+         [&options](const std::string& text) {
+           const absl::StatusOr<int64_t> value = ParseBytes(text);
+           if (!value.ok()) RefuseValue("--host-kv-memory", text, "a size such as 4GiB, or 0");
+           options.host_kv_bytes = *value;
+         },
+         "bytes of the host tier, which keeps evicted KV blocks and those of preempted requests; cpu: 0")
+      ->type_name("BYTES");
+  app.add_option_function<std::string>(
          "--kv-cache-dtype", [&options](const std::string& text) { SetKvDType(text, options); },
          "auto, f32 or f16; auto: f16 on cpu, f32 on reference")
       ->default_str("auto");
@@ -160,6 +169,18 @@ void AddPolicyFlags(CLI::App& app, EngineOptions& options) {
       ->type_name("SECONDS");
 }
 
+void SetPreemption(const std::string& text, SchedulerOptions& options) {
+  static constexpr std::pair<std::string_view, PreemptionMode> kModes[] = {
+      {"auto", PreemptionMode::kAuto}, {"recompute", PreemptionMode::kRecompute}, {"swap", PreemptionMode::kSwap}};
+  for (const auto& [name, mode] : kModes) {
+    if (text == name) {
+      options.preemption = mode;
+      return;
+    }
+  }
+  RefuseValue("--preemption", text, "auto, recompute or swap");
+}
+
 void AddStepFlags(CLI::App& app, EngineOptions& options) {
   SchedulerOptions& scheduler = options.scheduler;
   AddIntFlag(app, "--max-num-seqs", scheduler.max_num_seqs, 1, 65536, "sequences in one step")->capture_default_str();
@@ -172,13 +193,9 @@ void AddStepFlags(CLI::App& app, EngineOptions& options) {
                "keep a checksum of each reusable KV block, verify it on reuse, poison freed blocks: to find faults, "
                "costs speed");
   app.add_option_function<std::string>(
-         "--preemption",
-         [](const std::string& text) {
-           if (text == "swap")
-             throw CLI::ValidationError("--preemption swap needs a host tier, which is not built yet");
-           if (text != "auto" && text != "recompute") RefuseValue("--preemption", text, "auto or recompute");
-         },
-         "what happens to the KV blocks of preempted requests: recompute; auto is the same")
+         "--preemption", [&scheduler](const std::string& text) { SetPreemption(text, scheduler); },
+         "what happens to the KV blocks of preempted requests: recompute, swap (to --host-kv-memory) or auto, by "
+         "measured cost")
       ->default_str("auto");
   AddIntFlag(app, "--max-queued-requests", options.max_queued_requests, 1, 1 << 20,
              "waiting requests; beyond: RESOURCE_EXHAUSTED")

@@ -12,6 +12,9 @@
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "kernels/factory.h"
+#include "model/config.h"
+#include "model/kv_cache.h"
+#include "model/layer_groups.h"
 
 namespace quire::testing {
 namespace {
@@ -23,6 +26,8 @@ struct Variant {
   int32_t max_num_batched_tokens = 2048;
   bool caching = false;
   bool one_at_a_time = false;
+  int32_t host_tokens = 0;  // of the host tier
+  PreemptionMode preemption = PreemptionMode::kAuto;
   int32_t num_threads = 1;
   std::optional<CpuIsa> isa = {};  // unset: the matrix's
   size_t num_requests = SIZE_MAX;  // at most
@@ -37,10 +42,17 @@ void PrintCounts(const std::string& name, const std::string& device, const std::
   }
   const EngineStats& stats = result.stats;
   absl::PrintF(
-      "  %-22s %-20s %4d requests, %d + %d tokens, %6d steps, %4d preemptions, %6d tokens from the cache, %.1f s\n",
-      name, device, workload.size(), num_prompt_tokens, num_output_tokens, stats.steps, stats.preemptions,
+      "  %-22s %-20s %4d requests, %d + %d tokens, %6d steps, %4d preemptions, %4d swaps, %6d tokens from the cache, "
+      "%.1f s\n",
+      name, device, workload.size(), num_prompt_tokens, num_output_tokens, stats.steps, stats.preemptions, stats.swaps,
       stats.prefix_hit_tokens, absl::ToDoubleSeconds(elapsed));
   std::fflush(stdout);
+}
+
+int64_t HostBytes(const MatrixOptions& matrix, int64_t tokens) {
+  const ModelConfig config = *LoadModelConfig(matrix.model_path);
+  const DType dtype = matrix.device == DeviceKind::kReference ? DType::kF32 : DType::kF16;
+  return tokens * KvBytesPerBlock(config, GroupLayers(config), /*block_size=*/1, dtype);
 }
 
 WorkloadResult RunVariant(const MatrixOptions& matrix, std::vector<WorkloadRequest> workload, const Variant& variant) {
@@ -54,6 +66,8 @@ WorkloadResult RunVariant(const MatrixOptions& matrix, std::vector<WorkloadReque
   options.block_size = variant.block_size;
   options.num_kv_blocks = variant.pool_tokens / variant.block_size;
   options.max_queued_tokens = int64_t{1} << 30;
+  if (variant.host_tokens > 0) options.host_kv_bytes = HostBytes(matrix, variant.host_tokens);
+  options.scheduler.preemption = variant.preemption;
   options.scheduler.max_num_seqs = 64;
   options.scheduler.max_num_batched_tokens = variant.max_num_batched_tokens;
   options.scheduler.enable_prefix_caching = variant.caching;
@@ -80,6 +94,18 @@ std::vector<Variant> AllVariants(const MatrixOptions& matrix) {
       {.name = "block size 32", .block_size = 32, .pool_tokens = large},
       {.name = "two threads", .pool_tokens = large, .num_threads = 2},
       {.name = "cached, small pool", .pool_tokens = small, .caching = true},
+      {.name = "swap, small pool", .pool_tokens = small, .host_tokens = 8 * small, .preemption = PreemptionMode::kSwap},
+      {.name = "cached, swap, small pool",
+       .pool_tokens = small,
+       .caching = true,
+       .host_tokens = 2 * small,
+       .preemption = PreemptionMode::kSwap},
+      {.name = "recompute, small pool",
+       .pool_tokens = small,
+       .caching = true,
+       .host_tokens = 2 * small,
+       .preemption = PreemptionMode::kRecompute},
+      {.name = "auto, small pool", .pool_tokens = small, .caching = true, .host_tokens = 2 * small},
   };
 }
 
@@ -91,6 +117,11 @@ std::vector<Variant> MergedVariants(const MatrixOptions& matrix) {
       {.name = "small pool", .pool_tokens = small},
       {.name = "cached, block size 32", .block_size = 32, .pool_tokens = large, .caching = true},
       {.name = "cached, alone", .pool_tokens = large, .caching = true, .one_at_a_time = true},
+      {.name = "cached, swap, small pool",
+       .pool_tokens = small,
+       .caching = true,
+       .host_tokens = 2 * small,
+       .preemption = PreemptionMode::kSwap},
   };
   for (Variant& variant : variants) variant.num_threads = 2;
   return variants;
@@ -133,6 +164,12 @@ void ExpectRowIndependence(const MatrixOptions& matrix) {
     ExpectSameIds(alone, result, variant.name);
     if (variant.pool_tokens == matrix.small_pool_tokens) {
       EXPECT_GE(result.stats.preemptions, variant.caching ? 1 : 20) << variant.name;
+    }
+    if (variant.preemption == PreemptionMode::kSwap) {
+      EXPECT_GE(result.stats.swaps, result.stats.preemptions * 9 / 10) << variant.name;  // some hold no block yet
+      EXPECT_GT(result.stats.host_bytes_in, 0) << variant.name;
+    } else if (variant.preemption == PreemptionMode::kRecompute) {
+      EXPECT_EQ(result.stats.swaps, 0) << variant.name;
     }
     if (!variant.caching) {
       EXPECT_EQ(result.stats.prefix_hit_tokens, 0) << variant.name;

@@ -22,10 +22,11 @@ struct MatrixOptions {
 };
 
 // Runs the workload alone (one request at a time, no cache), then with one thing changed at a time: 64 at once; 64
-// tokens a step; the small pool; the prefix cache, one at a time and 64 at once and in the small pool; block sizes 1
-// and 32; two threads for one; the first requests on each instruction set of the machine, naming those that it lacks.
-// Fails the current test unless all give the same ids, and unless `cached_tokens` equals what follows from the prompts
-// where that is known. Prints each variant's counts and time.
+// tokens a step; the small pool, also with a host tier by swap, recomputation and cost; the prefix cache, one at a time
+// and 64 at once and in the small pool; block sizes 1 and 32; two threads for one; the first requests on each
+// instruction set of the machine, naming those that it lacks. Fails the current test unless all give the same ids, and
+// unless `cached_tokens` equals what follows from the prompts where that is known. Prints each variant's counts and
+// time.
 void ExpectRowIndependence(const MatrixOptions& options);
 
 }  // namespace quire::testing

@@ -50,8 +50,27 @@ TEST(ValidateEngineOptionsTest, NamesOptionValueAndLimit) {
   options.step_timeout = absl::ZeroDuration();
   EXPECT_THAT(Refusal(ValidateEngineOptions(options)), HasSubstr("--step-timeout"));
   options = {};
+  options.scheduler.preemption = PreemptionMode::kSwap;
+  EXPECT_THAT(Refusal(ValidateEngineOptions(options)), HasSubstr("--preemption swap needs --host-kv-memory above 0"));
+  options.host_kv_bytes = -1;
+  EXPECT_THAT(Refusal(ValidateEngineOptions(options)), HasSubstr("--host-kv-memory -1"));
+  options = {};
   options.max_queued_tokens = 0;
   EXPECT_THAT(Refusal(ValidateEngineOptions(options)), HasSubstr("--max-queued-tokens 0"));
+}
+
+TEST(SizeEngineTest, TheHostTierHoldsWhatItsBytesDo) {
+  EngineOptions options;
+  EXPECT_EQ(SizeEngine(options, Config(), 1024, 2 * kGiB)->num_host_blocks, 0);
+  options.host_kv_bytes = 1 << 20;  // blocks of 32 KiB
+  EXPECT_EQ(SizeEngine(options, Config(), 1024, 2 * kGiB)->num_host_blocks, 32);
+  options.host_kv_bytes = 1000;
+  EXPECT_THAT(Refusal(SizeEngine(options, Config(), 1024, 2 * kGiB).status()),
+              HasSubstr("--host-kv-memory 1000 holds no block"));
+  options.host_kv_bytes = 3 * kGiB;
+  EXPECT_THAT(Refusal(SizeEngine(options, Config(), 1024, 2 * kGiB).status()), HasSubstr("is above"));
+  options.host_kv_bytes = 1 << 20;
+  EXPECT_THAT(Refusal(SizeEngine(options, Config(), 1024, 2 * kGiB, {24}).status()), HasSubstr("sliding windows"));
 }
 
 TEST(SizeEngineTest, DefaultPoolIsAQuarterOfMemoryAndAtMostFourGiB) {

@@ -99,7 +99,7 @@ TEST(ServerConfigTest, BadValuesNameOptionValueAndLimitAndExitSeventyEight) {
   const std::vector<std::vector<std::string>> cases = {{"--block-size", "3", "32"},
                                                        {"--block-size", "0", "32"},
                                                        {"--preemption", "drop", "recompute"},
-                                                       {"--preemption", "swap", "host tier"},
+                                                       {"--host-kv-memory", "some", "GiB"},
                                                        {"--max-num-seqs", "0", "65536"},
                                                        {"--max-model-len", "1", "2"},
                                                        {"--kv-blocks", "0", "1"},
@@ -186,9 +186,16 @@ TEST(ServerConfigTest, SomethingMustListen) {
   EXPECT_EQ(Parse({"--model", "m", "--grpc-listen", "unix:x"}).config->grpc_listen, "unix:x");
 }
 
-TEST(ServerConfigTest, PreemptionRecomputes) {
-  EXPECT_TRUE(Parse({"--model", "m", "--preemption", "auto"}).config.has_value());
-  EXPECT_TRUE(Parse({"--model", "m", "--preemption", "recompute"}).config.has_value());
+TEST(ServerConfigTest, PreemptionSwapsToTheHostTier) {
+  const auto mode = [](const std::string& text) {
+    return Parse({"--model", "m", "--preemption", text}).config->engine.scheduler.preemption;
+  };
+  EXPECT_EQ(mode("auto"), PreemptionMode::kAuto);
+  EXPECT_EQ(mode("recompute"), PreemptionMode::kRecompute);
+  EXPECT_EQ(mode("swap"), PreemptionMode::kSwap);
+  EXPECT_EQ(Parse({"--model", "m"}).config->engine.host_kv_bytes, std::nullopt);
+  EXPECT_EQ(Parse({"--model", "m", "--host-kv-memory", "2MiB"}).config->engine.host_kv_bytes, 2 << 20);
+  EXPECT_EQ(Parse({"--model", "m", "--host-kv-memory", "0"}).config->engine.host_kv_bytes, 0);
 }
 
 TEST(ServerConfigTest, HttpIsNotBuiltYet) {

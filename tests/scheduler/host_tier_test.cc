@@ -1,0 +1,156 @@
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "scheduler/host_copy_cost.h"
+#include "tests/testing/scheduler_harness.h"
+
+namespace quire {
+namespace {
+
+// Two sequences of 53 tokens in blocks of 8, which do not fit side by side.
+constexpr int32_t kPrompt = 24, kOutput = 30;
+HarnessOptions Crowded(PreemptionMode mode) {
+  HarnessOptions options;
+  options.num_blocks = 1 + 8;
+  options.num_host_blocks = 32;
+  options.preemption = mode;
+  return options;
+}
+
+// Runs them and checks what they give.
+void RunBoth(SchedulerHarness* h) {
+  const uint64_t a = h->Add(Ids(kPrompt, 1), Tokens(kOutput)), b = h->Add(Ids(kPrompt, 2), Tokens(kOutput));
+  h->RunAll(1000);
+  h->ExpectCorrect(a);
+  h->ExpectCorrect(b);
+  h->ExpectIdle();
+  EXPECT_GE(h->scheduler.stats().preemptions, 1);
+}
+
+TEST(HostTierSchedulerTest, ASwappedSequenceComputesNothingTwice) {
+  SchedulerHarness h(Crowded(PreemptionMode::kSwap));
+  RunBoth(&h);
+  EXPECT_EQ(h.scheduler.stats().swaps, h.scheduler.stats().preemptions);
+  EXPECT_GE(h.blocks.stats().copied_in, 1);
+  EXPECT_EQ(h.runner.tokens_computed(), 2 * (kPrompt + kOutput - 1));
+}
+
+TEST(HostTierSchedulerTest, ForcedRecomputationComputesAgain) {
+  SchedulerHarness h(Crowded(PreemptionMode::kRecompute));
+  RunBoth(&h);
+  EXPECT_EQ(h.scheduler.stats().swaps, 0);
+  EXPECT_GT(h.runner.tokens_computed(), 2 * (kPrompt + kOutput - 1));
+}
+
+TEST(HostTierSchedulerTest, WhatTheCacheMustNotKnowIsSwappedTooAndStaysPrivate) {
+  for (const bool caching : {true, false}) {
+    HarnessOptions options = Crowded(PreemptionMode::kSwap);
+    options.prefix_caching = caching;
+    SchedulerHarness h(options);
+    h.writes_cache = !caching;
+    RunBoth(&h);
+    EXPECT_EQ(h.runner.tokens_computed(), 2 * (kPrompt + kOutput - 1));
+    EXPECT_EQ(h.blocks.stats().host_used, 0);
+    const uint64_t later = h.Add(Ids(kPrompt, 1), Tokens(1));
+    h.RunAll(10);
+    EXPECT_EQ(h.seen(later).last_event.cached_tokens, 0);
+  }
+}
+
+TEST(HostTierSchedulerTest, AHeldRequestComesBackFromTheHost) {
+  SchedulerHarness h(Crowded(PreemptionMode::kSwap));
+  h.reads_cache = false;
+  const uint64_t held = h.Add(Ids(kPrompt, 1), Tokens(kOutput));
+  for (int32_t step = 0; step < 10; ++step) h.Step();
+  h.scheduler.SetHeld(held, true);
+  EXPECT_EQ(h.blocks.stats().active, 0);
+  EXPECT_GE(h.blocks.stats().host_used, 4);
+  const uint64_t other = h.Add(Ids(40, 2), Tokens(20));
+  h.RunAll(100);
+  h.scheduler.SetHeld(held, false);
+  h.RunAll(100);
+  h.ExpectCorrect(other);
+  h.ExpectCorrect(held);
+  EXPECT_EQ(h.runner.tokens_computed(), kPrompt + kOutput - 1 + 40 + 20 - 1);
+}
+
+TEST(HostTierSchedulerTest, AnAbortedSwappedRequestLeavesNothingOnTheHost) {
+  SchedulerHarness h(Crowded(PreemptionMode::kSwap));
+  h.writes_cache = false;
+  const uint64_t a = h.Add(Ids(kPrompt, 1), Tokens(kOutput)), b = h.Add(Ids(kPrompt, 2), Tokens(kOutput));
+  while (h.blocks.stats().host_used == 0) ASSERT_TRUE(h.Step());
+  h.Abort(b);
+  EXPECT_EQ(h.blocks.stats().host_used, 0);
+  h.RunAll(100);
+  h.ExpectCorrect(a);
+}
+
+TEST(HostTierSchedulerTest, ASequenceWhoseCopyFailedWithAnotherStepBeginsAgain) {
+  for (const bool writes : {true, false}) {
+    SchedulerHarness h(Crowded(PreemptionMode::kSwap));
+    h.writes_cache = writes;
+    const uint64_t a = h.Add(Ids(kPrompt, 1), Tokens(kOutput)), b = h.Add(Ids(kPrompt, 2), Tokens(kOutput));
+    // The plan that sends b's blocks to the host, with a in it and b not.
+    const auto copies_out = [&] {
+      return std::any_of(h.plan.copies.begin(), h.plan.copies.end(),
+                         [&](const BlockCopy& copy) { return h.blocks.IsHost(copy.dst); });
+    };
+    while (true) {
+      ASSERT_TRUE(h.Schedule());
+      if (copies_out()) break;
+      h.Commit();
+    }
+    ASSERT_EQ(h.plan.sequences.size(), 1u);
+    h.FailStep(absl::InternalError("the device fell over"));
+    EXPECT_EQ(h.seen(a).last_event.finish_reason, FinishReason::kError);
+    h.RunAll(200);
+    h.ExpectCorrect(b);
+    h.ExpectIdle();
+  }
+}
+
+// Steps of a millisecond a token; `copy_seconds` for each block that is copied.
+SchedulerStats RunMeasured(double copy_seconds) {
+  SchedulerHarness h(Crowded(PreemptionMode::kAuto));
+  for (int32_t i = 0; i < 24; ++i) h.Add(Ids(kPrompt, i), Tokens(kOutput));
+  while (h.scheduler.HasWork()) {
+    h.scheduler.Schedule(h.now, &h.plan, &h.outputs);
+    if (h.plan.empty()) continue;
+    h.runner.Run(h.plan, &h.result);
+    const auto copies = std::count_if(h.plan.copies.begin(), h.plan.copies.end(), [&](const BlockCopy& copy) {
+      return h.blocks.IsHost(copy.src) || h.blocks.IsHost(copy.dst);
+    });
+    h.result.host_copy_seconds = static_cast<double>(copies) * copy_seconds;
+    const double seconds = 1e-3 * h.plan.num_tokens + h.result.host_copy_seconds;
+    h.scheduler.Commit(h.plan, h.result, h.now, &h.outputs, seconds);
+    EXPECT_EQ(h.scheduler.CheckInvariants(), absl::OkStatus());
+    h.now += absl::Seconds(1);
+  }
+  return h.scheduler.stats();
+}
+
+TEST(HostTierSchedulerTest, AutoSwapsWhereCopiesAreCheaperThanComputing) {
+  const SchedulerStats cheap = RunMeasured(1e-4), dear = RunMeasured(0.1);
+  EXPECT_GE(cheap.preemptions, 10);
+  EXPECT_EQ(cheap.swaps, cheap.preemptions);
+  EXPECT_GE(dear.preemptions, 10);
+  EXPECT_LE(dear.swaps, dear.preemptions / 4) << "only until it is known";
+}
+
+TEST(HostCopyCostTest, IsLearntAndForgottenWhileNothingIsCopied) {
+  HostCopyCost cost;
+  EXPECT_EQ(cost.seconds_per_block(), 0);
+  cost.Learn(4, 2.0);
+  EXPECT_DOUBLE_EQ(cost.seconds_per_block(), 0.5);
+  for (int i = 0; i < 60; ++i) cost.Learn(10, 1.0);
+  EXPECT_NEAR(cost.seconds_per_block(), 0.1, 1e-3);
+  cost.Learn(1, -1.0);
+  EXPECT_NEAR(cost.seconds_per_block(), 0.1, 1e-3) << "not a time";
+  for (int i = 0; i < 700; ++i) cost.Learn(0, 0);
+  EXPECT_NEAR(cost.seconds_per_block(), 0.05, 5e-3);
+}
+
+}  // namespace
+}  // namespace quire
