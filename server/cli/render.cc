@@ -167,6 +167,11 @@ Json StatsToJson(const v1::GetStatsResponse& stats) {
           {"prefix_hit_rate", Percent(stats.prefix_hit_tokens(), stats.prefix_query_tokens()) / 100},
           {"evictions", stats.evictions()},
           {"preemptions", stats.preemptions()},
+          {"swaps", stats.swaps()},
+          {"host_blocks_total", stats.host_blocks_total()},
+          {"host_blocks_used", stats.host_blocks_used()},
+          {"host_bytes_out", stats.host_bytes_out()},
+          {"host_bytes_in", stats.host_bytes_in()},
           {"requests_finished", stats.requests_finished()},
           {"requests_aborted", stats.requests_aborted()},
           {"requests_failed", stats.requests_failed()},
@@ -228,7 +233,7 @@ std::string StatsText(const v1::GetStatsResponse& stats) {
       "tokens        %d prompt, %d generated\n"
       "KV blocks     %d active, %d cached, %d free of %d (%.1f %% in use)\n"
       "prefix cache  %.1f %% hits (%d of %d tokens), %d evictions\n"
-      "preemptions   %d\n"
+      "preemptions   %d, %d swapped; host tier %d of %d blocks, %s out, %s in\n"
       "streams       %d stalled, %d output queue waits\n",
       stats.healthy() ? "healthy" : "NOT healthy", stats.uptime_seconds(), stats.steps(), stats.requests_running(),
       stats.requests_waiting(), stats.waiting_prompt_tokens(), stats.requests_held(), stats.requests_finished(),
@@ -236,7 +241,9 @@ std::string StatsText(const v1::GetStatsResponse& stats) {
       stats.kv_blocks_active(), stats.kv_blocks_cached(), stats.kv_blocks_free(), stats.kv_blocks_total(),
       Percent(stats.kv_blocks_active(), stats.kv_blocks_total()),
       Percent(stats.prefix_hit_tokens(), stats.prefix_query_tokens()), stats.prefix_hit_tokens(),
-      stats.prefix_query_tokens(), stats.evictions(), stats.preemptions(), stats.streams_stalled(),
+      stats.prefix_query_tokens(), stats.evictions(), stats.preemptions(), stats.swaps(), stats.host_blocks_used(),
+      stats.host_blocks_total(), BytesText(static_cast<double>(stats.host_bytes_out())),
+      BytesText(static_cast<double>(stats.host_bytes_in())), stats.streams_stalled(),
       stats.output_queue_waits());
   if (stats.steps() > 0) {
     absl::StrAppend(&text, "mean step\n", StepText(stats.total_step_seconds(), static_cast<double>(stats.steps())));

@@ -145,6 +145,11 @@ void ToProto(const EngineStats& stats, absl::Duration uptime, int64_t streams_st
   response->set_prefix_hit_tokens(stats.prefix_hit_tokens);
   response->set_evictions(stats.evictions);
   response->set_preemptions(stats.preemptions);
+  response->set_swaps(stats.swaps);
+  response->set_host_blocks_total(stats.host_blocks_total);
+  response->set_host_blocks_used(stats.host_blocks_used);
+  response->set_host_bytes_out(stats.host_bytes_out);
+  response->set_host_bytes_in(stats.host_bytes_in);
   response->set_requests_finished(stats.requests_finished);
   response->set_requests_aborted(stats.requests_aborted);
   response->set_requests_failed(stats.requests_failed);
