@@ -23,7 +23,7 @@
 namespace quire {
 namespace {
 
-constexpr int32_t kRequests = 8, kPromptTokens = 160, kOutputTokens = 96;
+constexpr int32_t kRequests = 10, kPromptTokens = 64, kOutputTokens = 224;
 constexpr int32_t kBlockSize = 32, kPoolTokens = 768, kHostTokens = 4096;
 
 // A runner whose host is far away.

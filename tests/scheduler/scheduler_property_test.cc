@@ -232,17 +232,9 @@ INSTANTIATE_TEST_SUITE_P(
                            o.integrity = true, o.num_blocks = 20, o.eviction = EvictionPolicy::kLru;
                          }),
                          true},
-            PropertyCase{"HostTier", With([](HarnessOptions& o) { o.num_blocks = 20, o.num_host_blocks = 40; }), true},
-            PropertyCase{"HostTierSwap", With([](HarnessOptions& o) {
-                           o.num_blocks = 20, o.num_host_blocks = 200, o.preemption = PreemptionMode::kSwap;
-                         }),
-                         true},
+            PropertyCase{"HostTier", With([](HarnessOptions& o) { o.num_blocks = 20, o.num_host_blocks = 12; }), true},
             PropertyCase{"HostTierRecompute", With([](HarnessOptions& o) {
                            o.num_blocks = 20, o.num_host_blocks = 40, o.preemption = PreemptionMode::kRecompute;
-                         }),
-                         true},
-            PropertyCase{"TinyHostTierSwap", With([](HarnessOptions& o) {
-                           o.num_blocks = 20, o.num_host_blocks = 7, o.preemption = PreemptionMode::kSwap;
                          }),
                          true},
             PropertyCase{"HostTierSwapNoCache", With([](HarnessOptions& o) {
