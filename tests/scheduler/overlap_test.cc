@@ -253,6 +253,46 @@ TEST(OverlapTest, IdenticalPromptsAreComputedOnce) {
   }
 }
 
+// What a follower waits for is published although the producer was aborted, but not if a step of it was lost.
+TEST(OverlapTest, AnAbortedProducersStepsAreFoundUpToTheFirstFailedOne) {
+  for (const bool fails : {false, true}) {
+    SCOPED_TRACE(fails);
+    SchedulerHarness h({.max_num_batched_tokens = 16, .max_plans_in_flight = 2});
+    const uint64_t producer = h.Add(Ids(100), Tokens(2)), follower = h.Add(Ids(100), Tokens(2));
+    ASSERT_TRUE(h.Schedule());
+    ASSERT_TRUE(h.Schedule());
+    ASSERT_EQ(h.plan.sequences.size(), 1u) << "the other one follows";
+    ASSERT_EQ(h.plan.sequences[0].start, 16);
+    h.Abort(producer);
+    if (fails) {
+      h.FailStep(absl::InternalError("the device fell over"));
+    } else {
+      h.Commit();
+    }
+    h.Commit();
+    h.RunAll(30);
+    h.ExpectCorrect(follower);
+    EXPECT_EQ(h.seen(follower).last_event.cached_tokens, fails ? 0 : 32);
+    h.ExpectIdle();
+  }
+}
+
+// Nor does it find a token that the producer would have had: it ended before.
+TEST(OverlapTest, AnAbortedProducersLastRowIsNotFound) {
+  SchedulerHarness h({.max_num_batched_tokens = 64, .max_plans_in_flight = 2});
+  const uint64_t producer = h.Add(Ids(64), Tokens(9)), follower = h.Add(Ids(64), Tokens(2));
+  ASSERT_TRUE(h.Schedule());
+  ASSERT_TRUE(h.Schedule());
+  ASSERT_GE(h.plan.sequences[0].token_from_sample, 0);
+  h.Abort(producer);
+  h.Commit();
+  h.Commit();
+  h.RunAll(30);
+  h.ExpectCorrect(follower);
+  EXPECT_EQ(h.seen(follower).last_event.cached_tokens, 63);
+  h.ExpectIdle();
+}
+
 TEST(OverlapTest, DeadlinesEndRequestsInFlight) {
   SchedulerHarness h(Overlapped());
   const uint64_t expired = h.Add(Ids(20, 1), Tokens(50), 0, h.now + absl::Seconds(2));
