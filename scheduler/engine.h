@@ -45,8 +45,9 @@ struct EngineStats {
     double linear = 0, attention = 0, sampling = 0, scheduling = 0, rest = 0, total = 0;
   };
   StepSeconds total_step_seconds, last_step_seconds;
-  int64_t output_queue_waits = 0;  // steps that waited for a detokenizer
-  bool healthy = true;             // false while a step takes longer than step_timeout
+  int64_t trace_bytes = 0, trace_records_lost = 0;  // of the schedule trace: written; not written, and it ends before
+  int64_t output_queue_waits = 0;                   // steps that waited for a detokenizer
+  bool healthy = true;                              // false while a step takes longer than step_timeout
 };
 
 // Fixed once the engine stands.

@@ -103,7 +103,9 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithRunner(const EngineOptio
   info.prefix_cache_enabled = options.scheduler.enable_prefix_caching;
   info.key_context.process_seed = options.seed;
   info.key_context.weights_version = absl::StrCat(config.architecture, " ", options.model_path);
-  return std::make_unique<EngineImpl>(fixed, std::move(info), std::move(runner), std::move(clock));
+  auto engine = std::make_unique<EngineImpl>(fixed, std::move(info), std::move(runner), std::move(clock));
+  QUIRE_RETURN_IF_ERROR(engine->StartTrace(fixed));
+  return engine;
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const EngineOptions& options) {

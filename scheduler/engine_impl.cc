@@ -27,6 +27,7 @@ BlockManagerOptions BlockOptions(const EngineOptions& options, const EngineInfo&
   blocks.num_blocks = info.num_kv_blocks + 1;
   blocks.block_size = info.block_size;
   blocks.integrity = options.kv_integrity;
+  if (!options.schedule_trace_path.empty()) blocks.token_order = DrawTokenPermutation(info.config.vocab_size);
   blocks.num_host_blocks = info.num_host_blocks;
   blocks.enable_prefix_cache = options.scheduler.enable_prefix_caching;
   if (group_windows == std::vector<int32_t>{0}) return blocks;
@@ -66,15 +67,25 @@ EngineImpl::EngineImpl(const EngineOptions& options, EngineInfo info, std::uniqu
       inbox_({options.max_queued_requests, options.max_queued_tokens, options.max_queue_wait}),
       outputs_(options.num_output_shards),
       runner_(std::move(runner)),
-      blocks_(BlockOptions(options, info_, runner_->group_windows())),
-      scheduler_(WithOverlap(options.scheduler, *runner_),
-                 {.max_model_len = info_.max_model_len, .eos_token_ids = info_.config.eos_token_ids}, &blocks_),
+      blocks_options_(BlockOptions(options, info_, runner_->group_windows())),
+      scheduler_options_(WithOverlap(options.scheduler, *runner_)),
+      limits_({.max_model_len = info_.max_model_len, .eos_token_ids = info_.config.eos_token_ids}),
+      blocks_(blocks_options_),
+      scheduler_(scheduler_options_, limits_, &blocks_),
       slots_(std::clamp(runner_->max_steps_in_flight(), 1, 2),
              {.builder = BatchBuilder(info_.block_size, info_.max_model_len, blocks_.pages())}) {
   Publish();
 }
 
 EngineImpl::~EngineImpl() { Stop(); }
+
+absl::Status EngineImpl::StartTrace(const EngineOptions& options) {
+  if (options.schedule_trace_path.empty()) return absl::OkStatus();
+  QUIRE_ASSIGN_OR_RETURN(trace_,
+                         EngineTrace::Start(options.schedule_trace_path, options.schedule_trace_max_bytes,
+                                            {scheduler_options_, limits_, blocks_options_}, &blocks_, &scheduler_));
+  return absl::OkStatus();
+}
 
 void EngineImpl::Start() {
   std::lock_guard lock(thread_mutex_);
@@ -307,6 +318,10 @@ void EngineImpl::Publish() {
   stats.requests_failed = scheduled.requests_failed;
   stats.prompt_tokens = scheduled.prompt_tokens;
   stats.generation_tokens = scheduled.generation_tokens;
+  if (trace_ != nullptr) {
+    stats.trace_bytes = trace_->num_bytes();
+    stats.trace_records_lost = trace_->num_lost();
+  }
   {
     std::lock_guard lock(stats_mutex_);
     stats_ = stats;
@@ -329,6 +344,11 @@ void EngineImpl::Finish() {
   CheckWhenIdle();
   RunTasks(messages_.tasks);
   RunTasks(inbox_.Close());
+  if (trace_ == nullptr) return;
+  trace_->Finish();
+  std::lock_guard lock(stats_mutex_);
+  stats_.trace_bytes = trace_->num_bytes();
+  stats_.trace_records_lost = trace_->num_lost();
 }
 
 void EngineImpl::CheckWhenIdle() {

@@ -13,6 +13,7 @@
 #include "scheduler/engine.h"
 #include "scheduler/engine_inbox.h"
 #include "scheduler/engine_outputs.h"
+#include "scheduler/engine_trace.h"
 #include "scheduler/engine_with_runner.h"
 #include "scheduler/scheduler.h"
 
@@ -29,6 +30,10 @@ class EngineImpl : public Engine {
   // `options` and `info` are consistent with each other and with the runner.
   EngineImpl(const EngineOptions& options, EngineInfo info, std::unique_ptr<ModelRunner> runner, EngineClock clock);
   ~EngineImpl() override;
+
+  // Records from now on what options.schedule_trace_path asks for, if it does. Errors as EngineTrace::Start. To be
+  // called before Start.
+  absl::Status StartTrace(const EngineOptions& options);
 
   void Start() override;
   absl::Status Submit(EngineRequest request) override;
@@ -79,9 +84,13 @@ class EngineImpl : public Engine {
 
   // Of the engine thread.
   const std::unique_ptr<ModelRunner> runner_;
+  const BlockManagerOptions blocks_options_;
+  const SchedulerOptions scheduler_options_;
+  const SequenceLimits limits_;
   BlockManager blocks_;
   Scheduler scheduler_;
-  std::vector<StepSlot> slots_;  // step s has slot s % size
+  std::unique_ptr<EngineTrace> trace_;  // null: none
+  std::vector<StepSlot> slots_;         // step s has slot s % size
   EngineMessages messages_;
   StepResult result_;
   std::vector<uint64_t> finished_;

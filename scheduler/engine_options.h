@@ -36,7 +36,11 @@ struct EngineOptions {
   uint64_t seed = 0;          // keys the prefix cache and random weights
   absl::Duration step_timeout = absl::Seconds(60);  // a step that takes longer makes the engine unhealthy
   int32_t num_output_shards = 1;                    // output queues (detokenizer threads), [1, 16]
-  double sim_time_scale = 1;                        // sim only: 0 runs without waiting
+  // Record of all scheduling (scheduler/trace/README.md). Empty: none. The file is created; one that is there is
+  // overwritten.
+  std::string schedule_trace_path = {};
+  int64_t schedule_trace_max_bytes = int64_t{1} << 30;  // [4096, 2^62]
+  double sim_time_scale = 1;                            // sim only: 0 runs without waiting
 };
 
 }  // namespace quire

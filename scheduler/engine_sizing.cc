@@ -113,6 +113,8 @@ absl::Status ValidateEngineOptions(const EngineOptions& options) {
   QUIRE_RETURN_IF_ERROR(CheckRange("max-num-batched-tokens", options.scheduler.max_num_batched_tokens, 1, 1 << 20));
   QUIRE_RETURN_IF_ERROR(CheckRange("max-queued-requests", options.max_queued_requests, 1, kMax32));
   QUIRE_RETURN_IF_ERROR(CheckRange<int64_t>("max-queued-tokens", options.max_queued_tokens, 1, kMax64));
+  QUIRE_RETURN_IF_ERROR(
+      CheckRange<int64_t>("schedule-trace-max", options.schedule_trace_max_bytes, 4096, int64_t{1} << 62));
   QUIRE_RETURN_IF_ERROR(CheckRange("output shards", options.num_output_shards, 1, 16));
   if (!(options.sim_time_scale >= 0) || !std::isfinite(options.sim_time_scale)) {
     return absl::FailedPreconditionError(

@@ -92,7 +92,9 @@ int Serve(const ServerConfig& config, Signals& signals) {
   absl::StatusOr<std::unique_ptr<GrpcServer>> server = GrpcServer::Start(std::move(server_options));
   if (!server.ok()) return Refuse(server.status(), ExitCodeOf(server.status().code()));
 
-  absl::StatusOr<std::unique_ptr<Engine>> engine = CreateEngine(config.engine);
+  EngineOptions engine_options = config.engine;
+  if (config.check_only) engine_options.schedule_trace_path.clear();  // a file that is there stays
+  absl::StatusOr<std::unique_ptr<Engine>> engine = CreateEngine(engine_options);
   if (!engine.ok()) return Refuse(engine.status(), ExitCodeOf(engine.status().code()));
   const std::string& tokenizer_path = config.model.tokenizer_path;
   absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer =
@@ -116,6 +118,10 @@ int Serve(const ServerConfig& config, Signals& signals) {
   frontend.Stop();
   // Only statuses are still to be written; an idle connection shall not hold us.
   (*server)->Shutdown(absl::Now() + (at_once ? absl::ZeroDuration() : absl::Seconds(1)));
+  if (const EngineStats stats = (*engine)->GetStats(); stats.trace_records_lost > 0) {
+    spdlog::warn("the schedule trace ends after {} bytes: {} records were not written", stats.trace_bytes,
+                 stats.trace_records_lost);
+  }
   spdlog::info("stopped");
   return kExitOk;
 }

@@ -40,6 +40,7 @@ class TraceWriter : public TraceSink {
   bool losing() const { return losing_; }
   int64_t num_records() const { return num_records_; }
   int64_t num_bytes() const { return num_bytes_; }
+  int64_t num_lost() const { return end_.lost_records; }
   // Of the first value that no trace can hold.
   const absl::Status& status() const { return status_; }
 

@@ -249,6 +249,18 @@ void AddEngineFlags(CLI::App& app, EngineOptions& options) {
          },
          "sim only: factor on the model of time; 0 runs without waiting")
       ->default_str("1");
+  app.add_option("--schedule-trace", options.schedule_trace_path,
+                 "record all scheduling in this file, for quire_replay; it holds no text; default: none")
+      ->type_name("PATH");
+  app.add_option_function<std::string>(
+         "--schedule-trace-max",
+         [&options](const std::string& text) {
+           const absl::StatusOr<int64_t> value = ParseBytes(text);
+           if (!value.ok() || *value < 4096) RefuseValue("--schedule-trace-max", text, "a size of 4 KiB or more");
+           options.schedule_trace_max_bytes = *value;
+         },
+         "size at which the trace ends; what follows is counted as lost")
+      ->default_str("1GiB");
   app.add_flag_callback(
       "--deterministic", [] {}, "same tokens whatever the batch; cpu, reference and sim always are");
 }

@@ -15,7 +15,9 @@ namespace quire {
 // The options of quired and quire_offline that make an engine, each once with default, unit and range: --model,
 // --device, --cpu-isa, --load-format, --threads, --max-model-len, --block-size, --kv-cache-memory, --memory-fraction,
 // --kv-blocks, --kv-cache-dtype, --max-num-seqs, --max-num-batched-tokens, --[no-]enable-prefix-caching,
-// --preemption, --max-queued-requests, --max-queued-tokens, --seed, --step-timeout, --sim-time-scale, --deterministic.
+// --preemption, --max-queued-requests, --max-queued-tokens, --seed, --step-timeout, --schedule-trace,
+// --schedule-trace-max,
+// --sim-time-scale, --deterministic.
 // They write to `options`, which must outlive `app`. Without --seed, options.seed is drawn from the system's random
 // numbers.
 void AddEngineFlags(CLI::App& app, EngineOptions& options);
