@@ -33,7 +33,8 @@ class KvIntegrityTest : public ::testing::Test {
 
   KvIntegrityTest() : backend_(*CreateBackend({.kind = DeviceKind::kReference, .num_threads = 1})) {
     config_.num_layers = 2, config_.num_kv_heads = 2, config_.head_dim = 4;
-    kv_.emplace(*KvCache::Create(*backend_, config_, OneGroup(config_), /*num_blocks=*/6, kBlockSize, DType::kF32));
+    kv_.emplace(*KvCache::Create(*backend_, config_, OneGroup(config_), /*num_blocks=*/6, kBlockSize, DType::kF32,
+                                 /*num_host_blocks=*/2));
   }
 
   // K (or V) of a token.
@@ -70,6 +71,25 @@ TEST_F(KvIntegrityTest, FoundWithAnotherNumberOfTokensThanSealedIsLoss) {
   KvIntegrity integrity(&*kv_);
   const KvIntegrityWork::Item sealed[] = {{2, 4}}, found[] = {{2, 5}};
   EXPECT_EQ(integrity.BeforeCopies({.checksums = sealed, .verify = found}).code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(KvIntegrityTest, AHostBlockThatChangedDoesNotComeBack) {
+  const BlockCopyIds out[] = {{1, 7}, {2, 6}}, in[] = {{7, 3}}, twice[] = {{3, 7}, {7, 4}, {2, 7}, {7, 5}};
+  for (const size_t array : {0, 1}) {
+    for (const bool checks : {true, false}) {
+      KvIntegrity integrity(&*kv_, /*with_shadow=*/false, checks);
+      *Row(static_cast<int32_t>(array), 1, 1, true, 7) = 5;
+      ASSERT_EQ(integrity.CopyBlocks(backend_->ops(), out), absl::OkStatus());
+      ASSERT_EQ(integrity.CopyBlocks(backend_->ops(), in), absl::OkStatus());
+      EXPECT_EQ(*Row(static_cast<int32_t>(array), 3, 1, true, 7), 5);
+      ASSERT_EQ(integrity.CopyBlocks(backend_->ops(), twice), absl::OkStatus());
+      const HostKvView host = kv_->host(array);
+      static_cast<float*>(host.data)[host.stride / 4 + 9] += 1;  // of block 7
+      const absl::Status status = integrity.CopyBlocks(backend_->ops(), in);
+      EXPECT_EQ(status.code(), checks ? absl::StatusCode::kDataLoss : absl::StatusCode::kOk);
+      EXPECT_TRUE(status.ok() || absl::StrContains(status.message(), "host KV block 1")) << status;
+    }
+  }
 }
 
 TEST_F(KvIntegrityTest, PoisonIsNotANumber) {

@@ -312,6 +312,25 @@ TEST(ElementwiseTest, GatherAndCopy) {
     }
     const std::vector<BlockCopyIds> bad = {{0, 4}};
     EXPECT_EQ(backend->ops().CopyBlocks({.copies = bad, .kv = kv}).message(), "CopyBlocks: dst is 4, expected 0..3");
+
+    // To the host, whose blocks are further apart, and back into another block.
+    std::vector<float> host(2 * (block + 16), -1);
+    const HostKvView host_kv{.data = host.data(), .num_blocks = 2, .stride = (block + 16) * 4};
+    const std::vector<BlockCopyIds> there_and_back = {{2, 5}, {5, 0}};
+    ASSERT_TRUE(backend->ops().CopyBlocks({.copies = there_and_back, .kv = kv, .host = host_kv}).ok());
+    for (int64_t i = 0; i < block; ++i) {
+      EXPECT_EQ(host[block + 16 + i], before[2 * block + i]);
+      EXPECT_EQ(cache[i], before[2 * block + i]);
+      EXPECT_EQ(host[i], -1);
+    }
+    EXPECT_EQ(host.back(), -1);
+    const std::vector<BlockCopyIds> beyond = {{6, 1}};
+    EXPECT_EQ(backend->ops().CopyBlocks({.copies = beyond, .kv = kv, .host = host_kv}).message(),
+              "CopyBlocks: src is 6, expected 0..5");
+    EXPECT_EQ(backend->ops()
+                  .CopyBlocks({.copies = copies, .kv = kv, .host = {.data = host.data(), .num_blocks = 1, .stride = 4}})
+                  .code(),
+              absl::StatusCode::kInvalidArgument);
   }
 }
 
