@@ -177,19 +177,15 @@ void BlockManager::Publish(BlockTable& table, absl::Span<const int32_t> tokens, 
   if (table.hit_pending_) CountHit(table, keys);
   table.num_stored_ = num_computed;
   table.copy_pending_ = false;
-  if (num_computed / block_size_ > table.num_published_ && MayPublish(table, keys)) PublishFull(table, tokens, keys);
+  if (num_computed / block_size_ > table.num_published_ && MayBeFound(table, keys)) PublishFull(table, tokens, keys);
   if (pages_ != nullptr) SlideOut(table);
-}
-
-bool BlockManager::MayPublish(const BlockTable& table, const PrefixKeys& keys) const {
-  return enable_prefix_cache_ && keys.write && table.epoch_ == epoch_ && table.num_on_host_ == 0;
 }
 
 void BlockManager::CountHit(BlockTable& table, const PrefixKeys& keys) {
   table.hit_pending_ = false;
   if (!cache_.IsAlive(table.link_)) return;  // dropped since
   for (int32_t i = 0; i < table.num_published_; ++i) {
-    if (!cache_.Contains(table.blocks_[i])) continue;  // fetched by two tables: the other's is found
+    if (!cache_.Contains(table.blocks_[i])) continue;  // fetched or computed by two tables: the other's is found
     eviction_.CountHit(cache_.entry(table.blocks_[i]), keys.retention.For(i * block_size_, (i + 1) * block_size_));
   }
 }
@@ -222,7 +218,7 @@ void BlockManager::PublishFull(BlockTable& table, absl::Span<const int32_t> toke
 }
 
 void BlockManager::Seal(BlockTable& table, absl::Span<const int32_t> tokens, PrefixKeys& keys) {
-  if (!MayPublish(table, keys)) return;
+  if (!MayBeFound(table, keys)) return;
   PublishFull(table, tokens, keys);
   const int32_t num_full = table.num_stored_ / block_size_;
   const auto tail = tokens.subspan(int64_t{num_full} * block_size_, table.num_stored_ % block_size_);

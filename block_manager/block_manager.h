@@ -192,11 +192,19 @@ class BlockManager : private BlockPool::Cache {
   // `num_tokens` is gone; after a Publish it is there up to GroupPages::kSlack tokens back.
   BlockTable Fork(const BlockTable& parent, int32_t num_tokens);
 
+  // Another request than the parent's goes on with a fork: a hit, once the table is published.
+  void CountAsHit(BlockTable& fork) { fork.hit_pending_ = true; }
+
   // The step for which these copies were made has failed: what they were to fill can no longer be found. The caller
   // sees to it that tables which hold any of it are cleared.
   void CopiesFailed(absl::Span<const BlockCopy> copies);
 
   // --- The cache
+
+  // Whether others may find what `table` stores: it is written for the cache, and nothing was reset since it began.
+  bool MayBeFound(const BlockTable& table, const PrefixKeys& keys) const {
+    return enable_prefix_cache_ && keys.write && table.epoch_ == epoch_ && table.num_on_host_ == 0;
+  }
 
   void SetHostUse(const HostUse& use) { host_use_ = use; }
   // Moves what the table has stored to host blocks of its own, by copies that are appended to *copies; Reserve brings
@@ -284,7 +292,6 @@ class BlockManager : private BlockPool::Cache {
   void Explain(const PrefixKeys& keys, absl::Span<const int32_t> tokens, PrefixMatch* match) const;
   void MatchInsideBlock(absl::Span<const int32_t> tokens, BlockTable& table, PrefixMatch* match);
   void PublishFull(BlockTable& table, absl::Span<const int32_t> tokens, PrefixKeys& keys);
-  bool MayPublish(const BlockTable& table, const PrefixKeys& keys) const;
   // False if the tenant's quota does not allow it, or what it costs is the parent itself.
   bool Insert(const PrefixLink& parent, const PrefixKeys& keys, int32_t position, absl::Span<const int32_t> tokens,
               BlockId block);

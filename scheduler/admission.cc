@@ -45,14 +45,20 @@ Sequence* Scheduler::AdmitFrom(Lane* lane, bool offline) {
       if (!budget_.TakeStanding(known)) return nullptr;
     }
     if (!TryAdmit(sequence, sequence == head)) continue;
-    for (Sequence* passed : lane->waiting[offline]) {
-      if (BeforeInLane()(sequence, passed)) break;
-      passed->num_overtaken += !IsFollowing(*passed);  // that one advances meanwhile
-    }
-    policy_->NoteStart(*sequence);
+    NoteStart(*sequence);
     return sequence;
   }
   return nullptr;
+}
+
+// One that has waited starts.
+void Scheduler::NoteStart(const Sequence& sequence) {
+  const SequenceGroup& group = *sequence.group;
+  for (Sequence* passed : group.lane->waiting[group.request.offline]) {
+    if (BeforeInLane()(&sequence, passed)) break;
+    passed->num_overtaken += !IsFollowing(*passed);  // that one advances meanwhile
+  }
+  policy_->NoteStart(sequence);
 }
 
 // The sequences of a lane that may start next, in the order of trying, without those that follow others. Returns the
@@ -133,7 +139,6 @@ int32_t Scheduler::CacheableTokens(const Sequence& sequence) const {
 // Blocks for all that is known, cached ones first. Some stay unused for those that run already.
 bool Scheduler::TryAdmit(Sequence* sequence, bool may_interrupt) {
   Start(sequence);
-  SequenceGroup& group = *sequence->group;
   const int32_t known = sequence->num_tokens();
   const bool kept = !sequence->table.empty();  // on the host
   const PrefixMatch match =
@@ -148,18 +153,22 @@ bool Scheduler::TryAdmit(Sequence* sequence, bool may_interrupt) {
   sequence->num_computed = sequence->num_planned = match.num_tokens;
   if (observer_ != nullptr) observer_->OnAdmitted(*sequence, match);
   SetState(sequence, SequenceState::kRunning);
-  if (!group.admitted) {
-    group.admitted = true;
-    group.prefix_match = match;
-    group.cached_tokens = match.num_tokens;
-    stats_.prompt_tokens += group.prompt_len();
-    const bool all_scored = group.next_score_position == group.prompt_len();
-    const bool may_hit = all_scored && blocks_->prefix_cache_enabled() && group.request.reads_cache;
-    stats_.prefix_query_tokens += may_hit ? group.prompt_len() : 0;
-    stats_.prefix_hit_tokens += match.num_tokens;
-    admission_rate_.NoteStart(group.prompt_len());
-  }
+  NoteAdmitted(sequence->group, match);
   return true;
+}
+
+// Counts a request's first start.
+void Scheduler::NoteAdmitted(SequenceGroup* group, const PrefixMatch& match) {
+  if (group->admitted) return;
+  group->admitted = true;
+  group->prefix_match = match;
+  group->cached_tokens = match.num_tokens;
+  stats_.prompt_tokens += group->prompt_len();
+  const bool all_scored = group->next_score_position == group->prompt_len();
+  const bool may_hit = all_scored && blocks_->prefix_cache_enabled() && group->request.reads_cache;
+  stats_.prefix_query_tokens += may_hit ? group->prompt_len() : 0;
+  stats_.prefix_hit_tokens += match.num_tokens;
+  admission_rate_.NoteStart(group->prompt_len());
 }
 
 // Storage for the whole life of a sequence: only those that were near admission once hold it.

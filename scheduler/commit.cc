@@ -44,24 +44,19 @@ void Scheduler::Commit(const SchedulePlan& plan, const StepResult& result, absl:
   admission_rate_.NoteStep(step_seconds, !waiting_.empty());
   stats_.starts_per_second = admission_rate_.requests_per_second();
   stats_.start_tokens_per_second = admission_rate_.tokens_per_second();
-  for (const ScheduledSequence& entry : plan.sequences) CommitSequence(entry, result, now, outputs);
+  for (const ScheduledSequence& entry : plan.sequences) {
+    const auto riders = absl::MakeConstSpan(plan.riders).subspan(entry.riders_begin, entry.riders_count);
+    CommitSequence(entry, riders, result, now, outputs);
+    CommitRiders(riders, result, now, outputs);
+  }
   CleanUp();
 }
 
-void Scheduler::CommitSequence(const ScheduledSequence& entry, const StepResult& result, absl::Time now,
-                               StepOutputs* outputs) {
+void Scheduler::CommitSequence(const ScheduledSequence& entry, absl::Span<const PlanRider> riders,
+                               const StepResult& result, absl::Time now, StepOutputs* outputs) {
   Sequence* sequence = entry.sequence;
-  if (sequence->state == SequenceState::kFinished) {  // ended while the step was in flight
-    stats_.surplus_tokens += entry.sample >= 0;
-    if (!sequence->group->failed) {
-      // Others wait for what the step computed.
-      const bool followed = sequence->followed_step >= committed_step_ && sequence->num_computed == entry.start;
-      if (followed && IsSound(entry, result)) {
-        sequence->num_computed = std::min(entry.start + entry.num_tokens, sequence->num_tokens());
-      }
-      blocks_->Publish(sequence->table, sequence->tokens, sequence->num_computed, sequence->keys);
-    }
-    if (!InFlight(*sequence)) ReleaseBlocks(sequence);
+  if (sequence->state == SequenceState::kFinished) {
+    CommitEnded(entry, riders, result, now, outputs);
     return;
   }
   sequence->num_computed = entry.start + entry.num_tokens;
@@ -74,12 +69,28 @@ void Scheduler::CommitSequence(const ScheduledSequence& entry, const StepResult&
   blocks_->Publish(sequence->table, sequence->tokens, sequence->num_computed, sequence->keys);
   if (sequence->followed_step >= committed_step_) SealForFollowers(sequence);
   if (token == nullptr) return;
-  if (sequence->group->beams != nullptr) {
-    CommitBeam(sequence, *token, result, now, outputs);
-    return;
+  ForkForRiders(sequence, riders);
+  WakeSiblings(sequence->group);
+  CommitSample(sequence, *token, result, now, outputs);
+}
+
+// One that ended while the step was in flight. Others may wait for what the step computed.
+void Scheduler::CommitEnded(const ScheduledSequence& entry, absl::Span<const PlanRider> riders,
+                            const StepResult& result, absl::Time now, StepOutputs* outputs) {
+  Sequence* sequence = entry.sequence;
+  stats_.surplus_tokens += entry.sample >= 0;
+  if (!sequence->group->failed) {
+    const bool awaited = sequence->followed_step >= committed_step_ || !riders.empty();
+    const bool useful = awaited && sequence->num_computed == entry.start && IsSound(entry, result);
+    if (useful) sequence->num_computed = std::min(entry.start + entry.num_tokens, sequence->num_tokens());
+    blocks_->Publish(sequence->table, sequence->tokens, sequence->num_computed, sequence->keys);
+    const auto goes_on = [sequence](const PlanRider& r) {
+      return r.sequence->group == sequence->group && r.sequence->rides();
+    };
+    if (useful && std::any_of(riders.begin(), riders.end(), goes_on)) CommitScores(entry, result, now, outputs);
+    if (useful) ForkForRiders(sequence, riders);
   }
-  ForkSiblings(sequence);
-  CommitToken(sequence, *token, result, now, outputs);
+  if (!InFlight(*sequence)) ReleaseBlocks(sequence);
 }
 
 // False if the request has failed.
@@ -103,24 +114,30 @@ bool Scheduler::CommitScores(const ScheduledSequence& entry, const StepResult& r
   return true;
 }
 
-// The others of the request continue from the computed prompt. Each computes the last prompt token itself, so that
-// every sequence samples from a row of its own.
-void Scheduler::ForkSiblings(Sequence* leader) {
-  SequenceGroup& group = *leader->group;
-  const auto blocked = [](const Sequence& s) { return s.state == SequenceState::kBlocked; };
-  if (std::none_of(group.sequences.begin(), group.sequences.end(), blocked)) return;
-  blocks_->Seal(leader->table, leader->tokens, leader->keys);
-  for (Sequence& sibling : group.sequences) {
-    if (sibling.state != SequenceState::kBlocked) continue;
-    if (num_running_ >= options_.max_num_seqs) {  // computes the prompt again when its turn comes
-      SetState(&sibling, SequenceState::kWaiting);
+// First tokens of those that rode on one whose own part is committed.
+void Scheduler::CommitRiders(absl::Span<const PlanRider> riders, const StepResult& result, absl::Time now,
+                             StepOutputs* outputs) {
+  SendBack(riders);
+  for (const PlanRider& rider : riders) {
+    Sequence* sequence = rider.sequence;
+    if (sequence->state != SequenceState::kRunning) continue;
+    const SampledToken& token = result.samples[rider.sample];
+    if (token.bad_logits) {
+      EndGroup(sequence->group, FinishReason::kError, BadLogits(sequence->num_computed - 1), now, outputs);
       continue;
     }
-    Start(&sibling);
-    sibling.table = blocks_->Fork(leader->table, group.prompt_len() - 1);
-    sibling.num_computed = sibling.num_planned = sibling.table.num_stored();
-    sibling.table.ReserveCapacity(blocks_->BlocksFor(group.max_len));
-    SetState(&sibling, SequenceState::kRunning);
+    NoteAdmitted(sequence->group, {.num_tokens = sequence->group->prompt_len() - 1});
+    WakeSiblings(sequence->group);
+    CommitSample(sequence, token, result, now, outputs);
+  }
+}
+
+void Scheduler::CommitSample(Sequence* sequence, const SampledToken& token, const StepResult& result, absl::Time now,
+                             StepOutputs* outputs) {
+  if (sequence->group->beams != nullptr) {
+    CommitBeam(sequence, token, result, now, outputs);
+  } else {
+    CommitToken(sequence, token, result, now, outputs);
   }
 }
 

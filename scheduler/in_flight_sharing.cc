@@ -42,7 +42,7 @@ bool Scheduler::Follows(Sequence* sequence) {
   if (!blocks_->prefix_cache_enabled() || !sequence->keys.read || !sequence->table.empty()) return false;
   const Offer offer = BestOffer(*sequence);
   if (offer.producer == nullptr || !IsWorthWaiting(*sequence, offer)) return false;
-  if (sequence->following_round != round_ - 1 &&
+  if (!offer.rides && sequence->following_round != round_ - 1 &&
       sequence->probed_step != step_ + 1) {  // more may be in the cache by now
     sequence->probed_step = 0;
     Probe(sequence);
@@ -76,14 +76,20 @@ Scheduler::Offer Scheduler::BestOffer(const Sequence& sequence) const {
     const int32_t reach = std::min(end, planned_end);
     if (producer->num_computed < end && reach > best.reach) best = {producer, reach, end};
   };
+  for (Sequence* producer : prefills_) {
+    const bool ends = producer->num_planned + producer->planned_tokens == producer->num_tokens();
+    if (ends && MayRide(sequence, *producer))
+      return {producer, CacheableTokens(sequence), CacheableTokens(sequence), true};
+  }
   for (Sequence* producer : prefills_in_flight_) consider(producer);
   for (Sequence* producer : prefills_) consider(producer);
   return best;
 }
 
-// Waiting gives at least what the sequence would compute itself, or at least half of it if that is all it will ever
-// get.
+// Riding costs nothing. Otherwise waiting gives at least what the sequence would compute itself, or at least half of it
+// if that is all it will ever get.
 bool Scheduler::IsWorthWaiting(const Sequence& sequence, const Offer& offer) const {
+  if (offer.rides) return true;
   const int32_t gain = offer.reach - sequence.probed_hit;
   const bool goes_on = sequence.following_round == round_ - 1;
   if (gain <= 0 || (!goes_on && offer.end - sequence.probed_hit < kMinShared)) return false;

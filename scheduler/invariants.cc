@@ -18,6 +18,7 @@ const char* BrokenRule(const Sequence& s, bool in_flight, int32_t plans, const B
     case SequenceState::kFinished:
       return s.table.empty() || in_flight ? nullptr : "is finished and holds blocks";
     case SequenceState::kRunning:
+      if (s.rides()) return in_flight && s.num_computed == 0 ? nullptr : "runs without blocks";
       if (in_flight != (s.num_planned > s.num_computed)) return "is in flight and computes nothing, or the reverse";
       if (s.num_uncomputed() < 0) return "is planned too far";
       if (s.group->beams == nullptr && s.num_planned >= s.num_tokens() + plans) return "is ahead of its tokens";

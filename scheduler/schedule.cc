@@ -19,6 +19,7 @@ void Scheduler::Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* output
   plan->num_tokens = 0;
   plan->load = {};
   plan->sequences.clear();
+  plan->riders.clear();
   plan->copies.clear();
   plan->samples.clear();
   plan->scores.clear();
@@ -133,15 +134,17 @@ void Scheduler::PlanRow(Sequence* sequence) {
 // For a plan in flight, with which it may end, or for other beams. Or others have come to see the block that it writes
 // next: the copy is made once nothing in flight writes to it, so that a table in flight is only ever appended to.
 bool Scheduler::MustWait(const Sequence& sequence) const {
-  return sequence.num_uncomputed() == 0 ||
+  return sequence.num_uncomputed() == 0 || sequence.rides() ||
          (InFlight(sequence) && blocks_->NeedsCopy(sequence.table, sequence.num_foreseen()));
 }
 
-// More tokens for those of a class that are behind by more than one, in order.
+// More tokens for those of a class that are behind by more than one, in order. One at the end of its prompt stands
+// among them, for others may ride on it.
 void Scheduler::PlanPrefills(bool offline) {
   const size_t first = prefills_.size();
   for (Sequence* sequence : running_) {
-    if (sequence->planned_tokens > 0 && sequence->num_uncomputed() > 1 && sequence->group->request.offline == offline) {
+    const bool prefill = sequence->num_uncomputed() > 1 || sequence->num_planned < sequence->group->prompt_len();
+    if (prefill && sequence->planned_tokens > 0 && sequence->group->request.offline == offline) {
       prefills_.push_back(sequence);
     }
   }
@@ -167,7 +170,9 @@ void Scheduler::PlanLeftover() {
 }
 
 void Scheduler::FillPlan(absl::Time now, SchedulePlan* plan) {
-  for (Sequence* sequence : running_) {
+  const size_t num_running = running_.size();  // riders come behind
+  for (size_t i = 0; i < num_running; ++i) {
+    Sequence* sequence = running_[i];
     if (sequence->planned_tokens == 0 || !CutToPages(sequence)) continue;
     ScheduledSequence entry;
     entry.sequence = sequence;
@@ -175,21 +180,13 @@ void Scheduler::FillPlan(absl::Time now, SchedulePlan* plan) {
     entry.num_tokens = sequence->planned_tokens;
     entry.first_row = plan->num_tokens;
     AddRows(*sequence, &entry, plan);
+    NoteScheduled(sequence, entry.start + entry.num_tokens, entry.sample, now);
+    AddRiders(&entry, now, plan);
     plan->sequences.push_back(entry);
     plan->num_tokens += entry.num_tokens;
     plan->load.Add(entry.start, entry.num_tokens, entry.num_tokens == 1 && entry.sample >= 0);
-
-    SequenceGroup& group = *sequence->group;
-    group.lane->served += entry.num_tokens;
+    sequence->group->lane->served += entry.num_tokens;
     SetCommitted(sequence, std::max(0, sequence->committed - entry.num_tokens));
-    sequence->num_planned += entry.num_tokens;
-    sequence->last_step = step_ + 1;
-    sequence->last_sample = entry.sample;
-    group.last_step = step_ + 1;
-    if (group.first_step == 0) {
-      group.first_step = step_ + 1;
-      group.scheduled_time = now;
-    }
   }
   if (plan->empty()) return;
   plan->copies.assign(copies_.begin(), copies_.end());
@@ -211,6 +208,17 @@ bool Scheduler::CutToPages(Sequence* sequence) {
   return sequence->planned_tokens > 0;
 }
 
+void Scheduler::NoteScheduled(Sequence* sequence, int32_t num_planned, int32_t sample, absl::Time now) {
+  SequenceGroup& group = *sequence->group;
+  sequence->num_planned = num_planned;
+  sequence->last_sample = sample;
+  sequence->last_step = group.last_step = step_ + 1;
+  if (group.first_step == 0) {
+    group.first_step = step_ + 1;
+    group.scheduled_time = now;
+  }
+}
+
 void Scheduler::AddRows(const Sequence& sequence, ScheduledSequence* entry, SchedulePlan* plan) const {
   const SequenceGroup& group = *sequence.group;
   const SamplingParams& params = group.request.params;
@@ -226,17 +234,23 @@ void Scheduler::AddRows(const Sequence& sequence, ScheduledSequence* entry, Sche
   entry->scores_count = static_cast<int32_t>(plan->scores.size()) - entry->scores_begin;
 
   if (entry->start == sequence.num_tokens()) entry->token_from_sample = sequence.last_sample;
-  if (end < sequence.num_foreseen()) return;
-  entry->sample = static_cast<int32_t>(plan->samples.size());
+  if (end == sequence.num_foreseen()) entry->sample = AddSample(sequence, end, entry->last_row(), plan);
+}
+
+// The token behind the first `num_tokens` ones, from the row of the last of them. Returns the index of the sample.
+int32_t Scheduler::AddSample(const Sequence& sequence, int32_t num_tokens, int32_t logits_row,
+                             SchedulePlan* plan) const {
+  const SequenceGroup& group = *sequence.group;
+  const SamplingParams& params = group.request.params;
   SampleRow row;
-  row.logits_row = entry->first_row + entry->num_tokens - 1;
+  row.logits_row = logits_row;
   row.temperature = params.temperature < kGreedyBelow ? 0 : params.temperature;
   row.min_p = params.min_p;
   row.top_k = params.top_k;
   row.top_p = params.top_p;
   row.seed = params.seed;
   row.sequence_index = static_cast<uint32_t>(sequence.index);
-  row.output_position = static_cast<uint32_t>(end - group.prompt_len());
+  row.output_position = static_cast<uint32_t>(num_tokens - group.prompt_len());
   row.num_logprobs = params.logprobs.value_or(SampleRow::kNoLogprobs);
   if (group.beams != nullptr) {  // which bans ids itself
     row.num_logprobs = std::max(row.num_logprobs, BeamSearch::NumCandidates(params.beam_width, group.ending_ids));
@@ -244,6 +258,7 @@ void Scheduler::AddRows(const Sequence& sequence, ScheduledSequence* entry, Sche
     row.banned_ids = group.ending_ids;
   }
   plan->samples.push_back(row);
+  return static_cast<int32_t>(plan->samples.size()) - 1;
 }
 
 }  // namespace quire

@@ -129,8 +129,10 @@ void Scheduler::AbortSequence(uint64_t handle, int32_t sequence_index, absl::Tim
   if (sequence->state == SequenceState::kFinished) return;
   const bool computes_prompt = sequence->state != SequenceState::kBlocked;
   EmitEvent(sequence, EventOf(*sequence, FinishReason::kAborted, absl::OkStatus(), now), outputs);
-  // If others still wait for the prompt, the next of them computes it.
-  if (computes_prompt) {
+  // If others still wait for the prompt, the next of them computes it, unless some get theirs from a plan in flight.
+  const bool some_ride =
+      std::any_of(group->sequences.begin(), group->sequences.end(), [](const Sequence& s) { return s.rides(); });
+  if (computes_prompt && !some_ride) {
     const auto next = std::find_if(group->sequences.begin(), group->sequences.end(),
                                    [](const Sequence& s) { return s.state == SequenceState::kBlocked; });
     if (next != group->sequences.end()) SetState(&*next, SequenceState::kWaiting);
@@ -335,6 +337,7 @@ void Scheduler::FailStep(const SchedulePlan& plan, const absl::Status& status, a
     }
     if (!InFlight(*entry.sequence)) ReleaseBlocks(entry.sequence);
   }
+  SendBack(plan.riders);
   CleanUp();
   DropFailedCopies(plan);
   CleanUp();

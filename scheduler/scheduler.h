@@ -167,7 +167,9 @@ class Scheduler {
   void PlanLeftover();
   void FillPlan(absl::Time now, SchedulePlan* plan);
   bool CutToPages(Sequence* sequence);
+  void NoteScheduled(Sequence* sequence, int32_t num_planned, int32_t sample, absl::Time now);
   void AddRows(const Sequence& sequence, ScheduledSequence* entry, SchedulePlan* plan) const;
+  int32_t AddSample(const Sequence& sequence, int32_t num_tokens, int32_t logits_row, SchedulePlan* plan) const;
 
   // --- admission.cc: from waiting to running
   void Admit(bool offline);
@@ -181,6 +183,8 @@ class Scheduler {
   int32_t CacheableTokens(const Sequence& sequence) const;
   bool TryAdmit(Sequence* sequence, bool may_interrupt);
   void Start(Sequence* sequence);
+  void NoteStart(const Sequence& sequence);
+  void NoteAdmitted(SequenceGroup* group, const PrefixMatch& match);
 
   // --- in_flight_sharing.cc: waiting for what another computes
   // What a running sequence will have computed of a waiting one's tokens after this plan, and after its last useful
@@ -188,6 +192,7 @@ class Scheduler {
   struct Offer {
     Sequence* producer = nullptr;
     int32_t reach = 0, end = 0;  // leading tokens
+    bool rides = false;          // also the row that the first token is sampled from
   };
   bool Follows(Sequence* sequence);
   bool IsFollowing(const Sequence& sequence) const { return sequence.following_round == round_; }
@@ -195,6 +200,17 @@ class Scheduler {
   bool IsWorthWaiting(const Sequence& sequence, const Offer& offer) const;
   int32_t OwnChunk(const Sequence& sequence) const;
   void SealForFollowers(Sequence* producer);
+
+  // --- riders.cc: sampling from a row that another computes
+  bool MayRide(const Sequence& sequence, const Sequence& producer) const;
+  void AddRiders(ScheduledSequence* entry, absl::Time now, SchedulePlan* plan);
+  void RideSiblings(SequenceGroup* group, int32_t logits_row, absl::Time now, SchedulePlan* plan);
+  void WakeSiblings(SequenceGroup* group);
+  void RideEqualPrompts(const Sequence& producer, int32_t logits_row, absl::Time now, SchedulePlan* plan);
+  bool HasRoomToRide(const Sequence& sequence, const SchedulePlan& plan) const;
+  void Ride(Sequence* sequence, int32_t logits_row, absl::Time now, SchedulePlan* plan);
+  void ForkForRiders(Sequence* producer, absl::Span<const PlanRider> riders);
+  void SendBack(absl::Span<const PlanRider> riders);
 
   // --- preemption.cc: from running to waiting
   bool MakeRoom(Sequence* sequence);
@@ -220,12 +236,17 @@ class Scheduler {
   void DropFailedCopies(const SchedulePlan& plan);
 
   // --- commit.cc: what a step gave
-  void CommitSequence(const ScheduledSequence& entry, const StepResult& result, absl::Time now, StepOutputs* outputs);
+  void CommitSequence(const ScheduledSequence& entry, absl::Span<const PlanRider> riders, const StepResult& result,
+                      absl::Time now, StepOutputs* outputs);
+  void CommitEnded(const ScheduledSequence& entry, absl::Span<const PlanRider> riders, const StepResult& result,
+                   absl::Time now, StepOutputs* outputs);
+  void CommitRiders(absl::Span<const PlanRider> riders, const StepResult& result, absl::Time now, StepOutputs* outputs);
   bool CommitScores(const ScheduledSequence& entry, const StepResult& result, absl::Time now, StepOutputs* outputs);
+  void CommitSample(Sequence* sequence, const SampledToken& token, const StepResult& result, absl::Time now,
+                    StepOutputs* outputs);
   void CommitToken(Sequence* sequence, const SampledToken& token, const StepResult& result, absl::Time now,
                    StepOutputs* outputs);
   void SetStop(const SequenceGroup& group, int32_t token_id, SequenceOutput* event) const;
-  void ForkSiblings(Sequence* leader);
 
   // --- beams.cc: beam search
   static std::unique_ptr<BeamGroup> MakeBeams(const SequenceGroup& group);

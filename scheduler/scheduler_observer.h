@@ -44,7 +44,7 @@ class SchedulerObserver {
   virtual void OnReturn() = 0;
 
   // --- Decisions
-  // Starts; `match`: what the cache gave, and why no more.
+  // Starts; `match`: what the cache gave, and why no more. With tokens of its own in the plan, or as a PlanRider.
   virtual void OnAdmitted(const Sequence& sequence, const PrefixMatch& match) = 0;
   // Does not start in this step: `producer` computes what it needs next, `reach` leading tokens of it in the end.
   virtual void OnFollows(const Sequence& sequence, const Sequence& producer, int32_t reach) = 0;

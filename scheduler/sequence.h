@@ -31,6 +31,9 @@ struct Sequence {
   int32_t num_foreseen() const;
   // Of these, what is in no plan yet and needs to be: never the last token that the sequence may have.
   int32_t num_uncomputed() const;
+  bool has_output() const;  // tokens beyond the prompt
+  // It samples from another's row in a plan in flight, and has no blocks until that is committed.
+  bool rides() const { return state == SequenceState::kRunning && table.empty(); }
 
   SequenceGroup* group;
   int32_t index;  // 0 .. n - 1

@@ -51,4 +51,6 @@ inline int32_t Sequence::num_foreseen() const {
 
 inline int32_t Sequence::num_uncomputed() const { return std::min(num_foreseen(), group->max_len - 1) - num_planned; }
 
+inline bool Sequence::has_output() const { return num_tokens() > group->prompt_len(); }
+
 }  // namespace quire

@@ -174,14 +174,13 @@ void Simulation::Account() {
 void Simulation::Answer() {
   result_.samples.assign(plan_.samples.size(), SampledToken{.token_id = 0});
   result_.scores.assign(plan_.scores.size(), {});
-  for (const ScheduledSequence& entry : plan_.sequences) {
-    if (entry.sample < 0) continue;
-    const auto seen = live_.find(entry.sequence->group->request.handle);
-    if (seen == live_.end()) continue;
-    const std::vector<int32_t>& output = seen->second.request->outputs[entry.sequence->index];
-    const uint32_t position = plan_.samples[entry.sample].output_position;
-    if (position < output.size()) result_.samples[entry.sample].token_id = output[position];
-  }
+  plan_.ForEachSample([this](const Sequence& sequence, int32_t sample) {
+    const auto seen = live_.find(sequence.group->request.handle);
+    if (seen == live_.end()) return;
+    const std::vector<int32_t>& output = seen->second.request->outputs[sequence.index];
+    const uint32_t position = plan_.samples[sample].output_position;
+    if (position < output.size()) result_.samples[sample].token_id = output[position];
+  });
 }
 
 void Simulation::Collect() {

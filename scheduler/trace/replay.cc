@@ -105,18 +105,21 @@ absl::Status TraceReplay::FillResult(const TraceRecord& record, const SchedulePl
   result_.host_copy_seconds = record.host_copy_seconds;
   size_t beams = 0;
   int64_t logprobs = 0;
-  for (const ScheduledSequence& entry : plan.sequences) {
-    if (entry.sample < 0 || entry.sequence->group->beams == nullptr) continue;
-    SampledToken& token = result_.samples[entry.sample];
-    if (token.bad_logits) continue;
-    if (beams == record.beam_logprob_counts.size()) return Illegal("a beam has no log-probabilities");
+  absl::Status status;
+  plan.ForEachSample([&](const Sequence& sequence, int32_t sample) {
+    SampledToken& token = result_.samples[sample];
+    if (sequence.group->beams == nullptr || token.bad_logits || !status.ok()) return;
+    if (beams == record.beam_logprob_counts.size()) {
+      status = Illegal("a beam has no log-probabilities");
+      return;
+    }
     token.logprobs_begin = static_cast<int32_t>(logprobs);
     token.logprobs_count = record.beam_logprob_counts[beams++];
     logprobs += token.logprobs_count;
     if (logprobs > static_cast<int64_t>(result_.logprobs.size()))
-      return Illegal("beams have too few log-probabilities");
-  }
-  return absl::OkStatus();
+      status = Illegal("beams have too few log-probabilities");
+  });
+  return status;
 }
 
 // Commit or FailStep.

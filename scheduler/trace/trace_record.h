@@ -81,8 +81,8 @@ struct TracePlan {
   std::vector<Entry> sequences;
   std::vector<BlockCopy> copies;
   int64_t evictions = 0;  // blocks evicted since the plan before
-  // Rows, sampling parameters, banned ids, integrity work, and the blocks and pages that each sequence writes in the
-  // step; of those that were admitted in it, all blocks.
+  // Rows, riders, sampling parameters, banned ids, integrity work, and the blocks and pages that each sequence writes
+  // in the step; of those that were admitted in it, all blocks.
   BlockHash digest;
   friend bool operator==(const TracePlan&, const TracePlan&) = default;
 };

@@ -85,16 +85,15 @@ void TraceRecorder::OnCommit(const SchedulePlan& plan, const StepResult& result,
   }
   record_.beam_logprob_counts.clear();
   record_.beam_logprobs.clear();
-  for (const ScheduledSequence& entry : plan.sequences) {
-    if (entry.sample < 0 || entry.sequence->group->beams == nullptr) continue;
-    const SampledToken& token = result.samples[entry.sample];
-    if (token.bad_logits) continue;
+  plan.ForEachSample([&](const Sequence& sequence, int32_t sample) {
+    const SampledToken& token = result.samples[sample];
+    if (sequence.group->beams == nullptr || token.bad_logits) return;
     record_.beam_logprob_counts.push_back(token.logprobs_count);
     for (int32_t i = 0; i < token.logprobs_count; ++i) {
       const TokenLogprob& logprob = result.logprobs[token.logprobs_begin + i];
       record_.beam_logprobs.push_back({permutation_(logprob.token_id), logprob.logprob});
     }
-  }
+  });
 }
 
 void TraceRecorder::OnFailStep(const SchedulePlan& plan, const absl::Status& status, absl::Time now) {
@@ -227,17 +226,24 @@ void TraceRecorder::AddSampleRow(const SampleRow& row) {
 
 // Structured bindings as in trace_fields.h: what is added to a plan does not compile here until it counts.
 BlockHash TraceRecorder::Digest(const SchedulePlan& plan) {
-  const auto& [step, num_tokens, load, sequences, copies, integrity, samples, scores] = plan;
+  const auto& [step, num_tokens, load, sequences, riders, copies, integrity, samples, scores] = plan;
   AddWord(static_cast<uint64_t>(step), &digested_);
   digested_.push_back(num_tokens);
   for (const int64_t sum : {load.prefill_tokens, load.prefill_pairs, load.decode_rows, load.decode_kv}) {
     AddWord(static_cast<uint64_t>(sum), &digested_);
   }
-  for (const auto& [sequence, start, count, from_sample, first_row, sample, scores_begin, scores_count] : sequences) {
-    for (const int32_t number : {start, count, from_sample, first_row, sample, scores_begin, scores_count}) {
+  for (const auto& [sequence, start, count, from_sample, first_row, sample, scores_begin, scores_count, riders_begin,
+                    riders_count] : sequences) {
+    for (const int32_t number :
+         {start, count, from_sample, first_row, sample, scores_begin, scores_count, riders_begin, riders_count}) {
       digested_.push_back(number);
     }
     AddBlocks(sequence->table, start / blocks_->block_size());
+  }
+  for (const auto& [sequence, sample] : riders) {
+    const auto [request, index] = Of(*sequence);
+    AddWord(static_cast<uint64_t>(request), &digested_);
+    for (const int32_t number : {index, sample}) digested_.push_back(number);
   }
   AddWord(copies.size(), &digested_);  // they are in the record
   for (const auto* items : {&integrity.checksums, &integrity.verify}) {

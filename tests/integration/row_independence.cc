@@ -63,6 +63,8 @@ std::vector<WorkloadRequest> MakeWorkload(const WorkloadOptions& options) {
     if (Draw(random, 0, 1) == 1) {
       std::copy_n(texts[Draw(random, 0, kNumTexts - 1)].begin(), Draw(random, 0, length), request.prompt.begin());
     }
+    // Some have the prompt of the one before.
+    if (&request != &workload.front() && Draw(random, 0, 7) == 0) request.prompt = (&request - 1)->prompt;
     request.params = DrawParams(random, options);
   }
   return workload;

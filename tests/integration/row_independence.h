@@ -31,7 +31,7 @@ struct WorkloadRequest {
 };
 
 // Greedy and sampled requests of 1 .. max_n sequences; about half of the prompts begin with a part of one of 8 common
-// texts. A pure function of the options.
+// texts, and one in 8 is that of the request before. A pure function of the options.
 std::vector<WorkloadRequest> MakeWorkload(const WorkloadOptions& options);
 
 struct WorkloadResult {

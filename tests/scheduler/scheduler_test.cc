@@ -318,8 +318,8 @@ TEST(SchedulerTest, SequencesOfOneRequestShareItsPromptAndSampleApart) {
         const uint64_t handle = h.Add(Ids(prompt_len), Tokens(max_tokens, 8));
         h.RunAll(50);
         h.ExpectCorrect(handle);
-        // Each sequence computes the last prompt token, and its output but for the last token.
-        EXPECT_EQ(h.runner.tokens_computed(), prompt_len - 1 + 8 * max_tokens);
+        // The prompt is computed once, and of each sequence's output all but the last token.
+        EXPECT_EQ(h.runner.tokens_computed(), prompt_len + 8 * (max_tokens - 1));
         h.ExpectIdle();
       }
     }

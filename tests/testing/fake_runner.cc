@@ -64,9 +64,13 @@ void FakeRunner::Submit(const SchedulePlan& plan) {
   step.tokens.clear();
   step.first_block.clear();
   step.findable.clear();
-  for (const BlockCopy& copy : plan.copies) {
+  for (size_t i = 0; i < plan.copies.size(); ++i) {
+    const BlockCopy& copy = plan.copies[i];
     ASSERT_NE(copy.dst, kNullBlock);
     if (blocks_->IsHost(copy.src) || blocks_->IsHost(copy.dst)) continue;
+    // One whose sequence was stopped again may have got another content, even one that can be found.
+    const auto later = [&copy](const BlockCopy& other) { return other.dst == copy.dst; };
+    if (std::any_of(plan.copies.begin() + i + 1, plan.copies.end(), later)) continue;
     ASSERT_LE(blocks_->count(copy.dst), 1) << "a copy goes to a shared block";
     ASSERT_FALSE(blocks_->IsFindable(copy.dst)) << "a copy goes to a findable block";
   }
@@ -174,18 +178,24 @@ void FakeRunner::Answer(const Step& step, size_t index, StepResult* result) {
     result->scores.push_back(report(row.target_id, context_of(row.logits_row)));
   }
   if (entry.sample < 0) return;
-  const SampleRow& row = step.plan.samples[entry.sample];
-  const uint64_t context = context_of(row.logits_row);
-  result->samples.push_back(report(Choose(context, row), context));
-  if (row.num_logprobs > 0) {
-    const std::vector<TokenLogprob> best = Distribution(context);
-    const int32_t count = std::min(row.num_logprobs, kVocabSize);
-    result->logprobs.insert(result->logprobs.end(), best.begin(), best.begin() + count);
-    result->samples.back().logprobs_count += count;
-  }
-  if (std::erase(bad_seeds, row.seed) > 0) {
+  const auto sample = [&](int32_t sample_index) {
+    ASSERT_EQ(sample_index, static_cast<int32_t>(result->samples.size())) << "those of a row stand next to each other";
+    const SampleRow& row = step.plan.samples[sample_index];
+    const uint64_t context = context_of(row.logits_row);
+    result->samples.push_back(report(Choose(context, row), context));
+    if (row.num_logprobs > 0) {
+      const std::vector<TokenLogprob> best = Distribution(context);
+      const int32_t count = std::min(row.num_logprobs, kVocabSize);
+      result->logprobs.insert(result->logprobs.end(), best.begin(), best.begin() + count);
+      result->samples.back().logprobs_count += count;
+    }
+    if (std::erase(bad_seeds, row.seed) == 0) return;
     result->samples.back() = {};
     result->samples.back().bad_logits = true;
+  };
+  sample(entry.sample);
+  for (int32_t i = entry.riders_begin; i < entry.riders_begin + entry.riders_count; ++i) {
+    sample(step.plan.riders[i].sample);
   }
 }
 

@@ -67,11 +67,15 @@ uint64_t SchedulerHarness::Add(std::vector<int32_t> prompt, SamplingParams param
           options.chain_hash(parent, ids.subspan(i * options.block_size, options.block_size));
     }
   }
-  request.handle = next_handle_++;
   request.reads_cache = reads_cache;
   request.writes_cache = writes_cache;
   request.priority = priority;
   request.deadline = deadline;
+  return Add(std::move(request));
+}
+
+uint64_t SchedulerHarness::Add(EngineRequest request) {
+  request.handle = next_handle_++;
   request.arrival = now;
   SeenRequest seen;
   seen.request = request;
@@ -94,7 +98,7 @@ bool SchedulerHarness::Schedule() {
     return false;
   }
   EXPECT_LE(plan.num_tokens, options.max_num_batched_tokens);
-  EXPECT_LE(static_cast<int32_t>(plan.sequences.size()), options.max_num_seqs);
+  EXPECT_LE(static_cast<int32_t>(plan.sequences.size() + plan.riders.size()), options.max_num_seqs);
   runner.Submit(plan);
   return true;
 }

@@ -56,6 +56,8 @@ class SchedulerHarness {
   // Adds a request made of these; fails the test if it is refused. Returns its handle.
   uint64_t Add(std::vector<int32_t> prompt, SamplingParams params, int32_t priority = 0,
                absl::Time deadline = absl::InfiniteFuture());
+  // The same for a request that lacks nothing but handle and arrival.
+  uint64_t Add(EngineRequest request);
   // How those that are added from now on are treated.
   bool reads_cache = true, writes_cache = true;
 
