@@ -329,7 +329,8 @@ void EngineImpl::Publish() {
   inbox_.SetWaiting(QueueOf(scheduled));
   outputs_.CollectFinished(&finished_);
   outputs_.Publish();
-  if (finished_.empty()) return;
+  const bool idle_soon = !scheduler_.HasWork() && scheduler_.num_in_flight() > 0;  // a surplus row still holds blocks
+  if (finished_.empty() || idle_soon) return;
   inbox_.Finish(finished_);
   finished_.clear();
 }

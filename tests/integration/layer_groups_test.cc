@@ -18,6 +18,7 @@
 #include "scheduler/engine_with_runner.h"
 #include "tests/integration/row_independence.h"
 #include "tests/scheduler/engine_test_util.h"
+#include "tests/testing/late_runner.h"
 #include "tests/testing/ref_data.h"
 #include "tests/testing/sanitized.h"
 
@@ -31,6 +32,7 @@ struct Variant {
   int32_t max_num_batched_tokens = 2048;
   bool caching = false;
   bool one_at_a_time = false;
+  bool late = false;  // the runner answers one step late
 };
 
 const Variant kAlone = {.name = "alone", .one_at_a_time = true};
@@ -47,6 +49,8 @@ std::vector<Variant> Variants(int32_t small_pool) {
        .pool_blocks = small_pool,
        .max_num_batched_tokens = 40,
        .caching = true},
+      {.name = "small pool, cached, one step late", .pool_blocks = small_pool, .caching = true, .late = true},
+      {.name = "40 tokens a step, one step late", .max_num_batched_tokens = 40, .late = true},
       {.name = "blocks of 1, cached", .block_size = 1, .caching = true},
       {.name = "blocks of 8, cached, small pool", .block_size = 8, .pool_blocks = 2 * small_pool, .caching = true},
       {.name = "blocks of 32, cached, 50 tokens a step",
@@ -82,8 +86,9 @@ WorkloadResult RunVariant(const RunnerFactory& make_runner, const ModelConfig& c
   std::unique_ptr<ModelRunner> runner = make_runner(1 + pool, variant.block_size);
   const std::vector<int32_t> windows = runner->group_windows();
   RunnerHooks hooks;
-  hooks.before_step = [windows, block_size = variant.block_size](int64_t, const ForwardBatch& batch) {
-    return CheckHeld(batch, windows, block_size);
+  hooks.before_step = [windows, variant](int64_t, const ForwardBatch& batch) {
+    // What a step in flight sees is held too.
+    return variant.late ? absl::OkStatus() : CheckHeld(batch, windows, variant.block_size);
   };
   EngineOptions options;
   options.max_model_len = max_model_len;
@@ -92,8 +97,9 @@ WorkloadResult RunVariant(const RunnerFactory& make_runner, const ModelConfig& c
   options.scheduler.max_num_seqs = 64;
   options.scheduler.max_num_batched_tokens = variant.max_num_batched_tokens;
   options.scheduler.enable_prefix_caching = variant.caching;
-  auto engine =
-      CreateEngineWithRunner(options, config, std::make_unique<HookedRunner>(std::move(runner), std::move(hooks)));
+  runner = std::make_unique<HookedRunner>(std::move(runner), std::move(hooks));
+  if (variant.late) runner = std::make_unique<LateRunner>(std::move(runner));
+  auto engine = CreateEngineWithRunner(options, config, std::move(runner));
   EXPECT_TRUE(engine.ok()) << engine.status();
   if (!engine.ok()) return {};
   WorkloadResult result = RunWorkload(**engine, workload, variant.one_at_a_time);
