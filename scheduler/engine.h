@@ -61,7 +61,8 @@ struct EngineInfo {
   int64_t kv_bytes_per_token = 0;
   int64_t weight_bytes_per_step = 0;
   bool prefix_cache_enabled = true;
-  KeyContext key_context;  // of the model and process; add salt and tenant
+  int32_t num_kv_events = 0;  // that KvEventLog keeps
+  KeyContext key_context;     // of the model and process; add salt and tenant
 };
 
 // Payload of a kResourceExhausted from Submit: milliseconds after which to try again, as decimal text.
@@ -113,6 +114,10 @@ class Engine {
   // and it does not run, unless the engine thread does; what was taken runs, also when the engine ends.
   using Task = std::function<void(BlockManager& blocks)>;
   virtual absl::Status Post(Task task) = 0;
+  // The same for a look at the block manager that waits for something to happen: runs at once, then after each step and
+  // after tasks until it returns true or the engine ends. Unlike tasks it does not wait for steps in flight.
+  using Watcher = std::function<bool(const BlockManager& blocks)>;
+  virtual absl::Status Watch(Watcher watcher) = 0;
 
   // kOk, or the first broken block-manager invariant. Waits for the current step. For tests and debug builds.
   virtual absl::Status CheckInvariants() = 0;

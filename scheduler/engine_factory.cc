@@ -101,6 +101,7 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithRunner(const EngineOptio
   info.kv_bytes_per_token = runner->kv_bytes_per_token();
   info.weight_bytes_per_step = runner->weight_bytes_per_step();
   info.prefix_cache_enabled = options.scheduler.enable_prefix_caching;
+  info.num_kv_events = info.prefix_cache_enabled ? options.num_kv_events : 0;
   info.key_context.process_seed = options.seed;
   info.key_context.weights_version = absl::StrCat(config.architecture, " ", options.model_path);
   auto engine = std::make_unique<EngineImpl>(fixed, std::move(info), std::move(runner), std::move(clock));

@@ -30,6 +30,8 @@ BlockManagerOptions BlockOptions(const EngineOptions& options, const EngineInfo&
   if (!options.schedule_trace_path.empty()) blocks.token_order = DrawTokenPermutation(info.config.vocab_size);
   blocks.num_host_blocks = info.num_host_blocks;
   blocks.enable_prefix_cache = options.scheduler.enable_prefix_caching;
+  blocks.eviction = options.eviction;
+  blocks.num_events = info.num_kv_events;
   if (group_windows == std::vector<int32_t>{0}) return blocks;
   blocks.group_windows = group_windows;
   blocks.num_pages = blocks.num_blocks;
@@ -71,6 +73,7 @@ EngineImpl::EngineImpl(const EngineOptions& options, EngineInfo info, std::uniqu
       scheduler_options_(WithOverlap(options.scheduler, *runner_)),
       limits_({.max_model_len = info_.max_model_len, .eos_token_ids = info_.config.eos_token_ids}),
       blocks_(blocks_options_),
+      quotas_(options),
       scheduler_(scheduler_options_, limits_, &blocks_),
       slots_(std::clamp(runner_->max_steps_in_flight(), 1, 2),
              {.builder = BatchBuilder(info_.block_size, info_.max_model_len, blocks_.pages())}) {
@@ -165,6 +168,11 @@ absl::Status EngineImpl::Post(Task task) {
   return absl::UnavailableError("the engine does not run");
 }
 
+absl::Status EngineImpl::Watch(Watcher watcher) {
+  if (inbox_.PostWatcher([this, watcher = std::move(watcher)] { return watcher(blocks_); })) return absl::OkStatus();
+  return absl::UnavailableError("the engine does not run");
+}
+
 void EngineImpl::Run() {
   bool was_busy = false;
   while (true) {
@@ -181,21 +189,32 @@ void EngineImpl::Run() {
     }
     if (!messages_.tasks.empty()) FinishSteps();
     Publish();
-    RunTasks(messages_.tasks);
+    RunTasks(std::move(messages_.tasks));
+    RunWatchers();
   }
   Finish();
 }
 
-void EngineImpl::RunTasks(absl::Span<const std::function<void()>> tasks) {
+// Takes them: what they hold lives no longer than they run.
+void EngineImpl::RunTasks(std::vector<std::function<void()>> tasks) {
   if (tasks.empty()) return;
   blocks_.AdvanceTime(clock_.now());
   for (const std::function<void()>& task : tasks) task();
   Publish();  // of what they have changed
 }
 
+void EngineImpl::RunWatchers() {
+  for (std::function<bool()>& watcher : messages_.watchers) watchers_.push_back(std::move(watcher));
+  messages_.watchers.clear();
+  std::erase_if(watchers_, [](const std::function<bool()>& watcher) { return watcher(); });
+}
+
 void EngineImpl::Apply(EngineMessages& messages) {
   // The door has checked each request and made sure that its handle is new.
-  for (EngineRequest& request : messages.requests) QUIRE_CHECK(scheduler_.Add(std::move(request)).ok());
+  for (EngineRequest& request : messages.requests) {
+    quotas_.Meet(request, blocks_);
+    QUIRE_CHECK(scheduler_.Add(std::move(request)).ok());
+  }
   if (!messages.holds.empty()) FinishSteps();
   for (const EngineMessages::HoldMessage& hold : messages.holds) scheduler_.SetHeld(hold.handle, hold.held);
   if (messages.aborts.empty()) return;
@@ -343,8 +362,10 @@ void EngineImpl::Finish() {
   Publish();
   outputs_.Close();
   CheckWhenIdle();
-  RunTasks(messages_.tasks);
+  RunTasks(std::move(messages_.tasks));
   RunTasks(inbox_.Close());
+  RunWatchers();
+  watchers_.clear();
   if (trace_ == nullptr) return;
   trace_->Finish();
   std::lock_guard lock(stats_mutex_);

@@ -13,6 +13,7 @@
 #include "scheduler/engine.h"
 #include "scheduler/engine_inbox.h"
 #include "scheduler/engine_outputs.h"
+#include "scheduler/engine_tenant_quotas.h"
 #include "scheduler/engine_trace.h"
 #include "scheduler/engine_with_runner.h"
 #include "scheduler/scheduler.h"
@@ -48,6 +49,7 @@ class EngineImpl : public Engine {
   EngineStats GetStats() const override;
   bool IsHealthy() const override;
   absl::Status Post(Task task) override;
+  absl::Status Watch(Watcher watcher) override;
   absl::Status CheckInvariants() override;
 
  private:
@@ -63,7 +65,8 @@ class EngineImpl : public Engine {
   // --- engine thread
   void Run();
   void Apply(EngineMessages& messages);
-  void RunTasks(absl::Span<const std::function<void()>> tasks);
+  void RunTasks(std::vector<std::function<void()>> tasks);
+  void RunWatchers();
   bool IsBusy() const { return scheduler_.HasWork() || scheduler_.num_in_flight() > 0; }
   void Step();
   bool BeginStep();
@@ -88,10 +91,12 @@ class EngineImpl : public Engine {
   const SchedulerOptions scheduler_options_;
   const SequenceLimits limits_;
   BlockManager blocks_;
+  TenantQuotas quotas_;
   Scheduler scheduler_;
   std::unique_ptr<EngineTrace> trace_;  // null: none
   std::vector<StepSlot> slots_;         // step s has slot s % size
   EngineMessages messages_;
+  std::vector<std::function<bool()>> watchers_;
   StepResult result_;
   std::vector<uint64_t> finished_;
   EngineStats running_stats_;

@@ -110,6 +110,16 @@ bool EngineInbox::PostTask(std::function<void()> task) {
   return true;
 }
 
+bool EngineInbox::PostWatcher(std::function<bool()> watcher) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!open_) return false;
+    pending_.watchers.push_back(std::move(watcher));
+  }
+  posted_.notify_one();
+  return true;
+}
+
 void EngineInbox::PostStop() {
   {
     std::lock_guard lock(mutex_);
@@ -154,10 +164,11 @@ void EngineInbox::Take(absl::Time until, EngineMessages* messages) {
   messages->holds.clear();
   messages->aborts.clear();
   messages->tasks.clear();
+  messages->watchers.clear();
   std::unique_lock lock(mutex_);
   const auto posted = [this] {
     return pending_.stop || !pending_.requests.empty() || !pending_.aborts.empty() || !pending_.holds.empty() ||
-           !pending_.tasks.empty();
+           !pending_.tasks.empty() || !pending_.watchers.empty();
   };
   if (until == absl::InfiniteFuture()) {
     posted_.wait(lock, posted);
@@ -201,6 +212,7 @@ std::vector<std::function<void()>> EngineInbox::Close() {
     stopped_ = true;
     live_.clear();
     left.swap(pending_.tasks);
+    pending_.watchers.clear();
   }
   idle_.notify_all();
   return left;

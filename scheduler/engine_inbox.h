@@ -30,6 +30,7 @@ struct EngineMessages {
   std::vector<HoldMessage> holds;            // after `requests` too; at most one for a handle
   std::vector<AbortMessage> aborts;          // to be applied after `requests`; each handle was live when it was posted
   std::vector<std::function<void()>> tasks;  // after everything else
+  std::vector<std::function<bool()>> watchers;
   bool stop = false;
 };
 
@@ -65,6 +66,8 @@ class EngineInbox {
   void PostHold(uint64_t handle, bool held);
   // False if the engine thread takes no messages (any more): nothing was posted. Else the task runs on it, once.
   bool PostTask(std::function<void()> task);
+  // The same for what runs until it returns true.
+  bool PostWatcher(std::function<bool()> watcher);
   void PostStop();
   void BeginDrain();
   // True once nothing waits, runs or is being handed over; false at `deadline`.

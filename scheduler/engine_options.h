@@ -3,8 +3,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/time/time.h"
+#include "block_manager/eviction_order.h"
 #include "kernels/base/device.h"
 #include "kernels/base/dtype.h"
 #include "kernels/factory.h"
@@ -32,6 +35,12 @@ struct EngineOptions {
   int32_t max_queued_requests = 1024;   // waiting ones; beyond: kResourceExhausted
   int64_t max_queued_tokens = 1 << 20;  // prompt tokens of waiting requests; beyond: kResourceExhausted
   absl::Duration max_queue_wait = absl::InfiniteDuration();  // estimated wait; beyond: kResourceExhausted
+  EvictionOptions eviction = {};                             // of the prefix cache
+  // Share of the KV pool that cached blocks of one tenant may take, 0 .. 1; 1: no quota. The second has those of some
+  // tenants by name, for which the first does not count. Nobody's blocks have none.
+  double tenant_kv_quota = 1;
+  std::vector<std::pair<std::string, double>> tenant_kv_quotas = {};
+  int32_t num_kv_events = 0;  // of the prefix cache, that are kept for subscribers
   bool kv_integrity = false;  // checksum of what becomes findable, verify what is found, poison what is freed
   uint64_t seed = 0;          // keys the prefix cache and random weights
   absl::Duration step_timeout = absl::Seconds(60);  // a step that takes longer makes the engine unhealthy

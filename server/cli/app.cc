@@ -24,6 +24,7 @@ struct AllOptions {
   CacheWarmOptions cache_warm;
   CacheDropOptions cache_drop;
   CacheResetOptions cache_reset;
+  CacheEventsOptions cache_events;
   TokenizerOptions tokenizer;
   InspectOptions inspect;
   BenchOptions bench;
@@ -157,7 +158,7 @@ void AddPrefix(CLI::App* sub, CachePrefixOptions& options) {
 }
 
 void AddCache(CLI::App& app, AllOptions& options, Command& command) {
-  CLI::App* cache = app.add_subcommand("cache", "The prefix cache: list, warm, drop, reset");
+  CLI::App* cache = app.add_subcommand("cache", "The prefix cache: list, warm, drop, reset, events");
   cache->require_subcommand(1);
   CLI::App* list = cache->add_subcommand("list", "Cached prefixes, the latest used first");
   list->add_option("--tenant", options.cache_list.tenant, "Only those of this tenant");
@@ -193,6 +194,14 @@ void AddCache(CLI::App& app, AllOptions& options, Command& command) {
   CLI::App* reset = cache->add_subcommand("reset", "Forget everything, what runs included");
   reset->add_flag("--json", options.cache_reset.json, kJsonHelp);
   reset->callback([&] { command = [&](Session& session) { return RunCacheReset(options.cache_reset, session); }; });
+
+  CLI::App* events = cache->add_subcommand("events", "What happens to cached blocks, until interrupted");
+  events->add_option("--from", options.cache_events.from, "Number of the first event; unset: those to come");
+  events->add_option("--count", options.cache_events.count, "End after so many events; 0: never")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  events->add_flag("--json", options.cache_events.json, kJsonHelp);
+  events->callback([&] { command = [&](Session& session) { return RunCacheEvents(options.cache_events, session); }; });
 }
 
 void AddOffline(CLI::App& app, AllOptions& options, Command& command) {

@@ -72,22 +72,12 @@ void SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
 
 // A streaming call as a chain of operations on a completion queue. Step comes once for each, from the one thread that
 // polls the queue. (gRPC 1.51's callback API is not used: its threads outlive their queue now and then, which aborts.)
-class GenerateCall : public Call, public std::enable_shared_from_this<GenerateCall> {
+class StreamCall : public Call, public std::enable_shared_from_this<StreamCall> {
  public:
-  GenerateCall(v1::Generation::Stub* stub, grpc::CompletionQueue* queue, const v1::GenerateRequest& request,
-               absl::Duration timeout, Client::OnMessage on_message, Client::OnDone on_done)
-      : stub_(stub),
-        queue_(queue),
-        request_(request),
-        timeout_(timeout),
-        on_message_(std::move(on_message)),
-        on_done_(std::move(on_done)) {}
-
   void Start() override {
     self_ = shared_from_this();
     SetDeadline(timeout_, &context_);
-    reader_ = stub_->PrepareAsyncGenerateStream(&context_, request_, queue_);
-    reader_->StartCall(this);
+    StartCall();
   }
 
   void Cancel() override { context_.TryCancel(); }
@@ -95,34 +85,69 @@ class GenerateCall : public Call, public std::enable_shared_from_this<GenerateCa
   // The operation in flight has ended; `ok` is false if a read found the end of the stream.
   void Step(bool ok) {
     if (state_ == State::kFinishing) {
-      const std::shared_ptr<GenerateCall> keep_alive = std::move(self_);
+      const std::shared_ptr<StreamCall> keep_alive = std::move(self_);
       on_done_(ToStatus(status_, context_));
       return;
     }
-    if (state_ == State::kReading && ok) on_message_(response_);
+    if (state_ == State::kReading && ok) TakeMessage();
     state_ = ok ? State::kReading : State::kFinishing;
     if (ok) {
-      reader_->Read(&response_, this);
+      Read();
     } else {
-      reader_->Finish(&status_, this);
+      Finish();
     }
   }
+
+ protected:
+  StreamCall(absl::Duration timeout, Client::OnDone on_done) : timeout_(timeout), on_done_(std::move(on_done)) {}
+
+  virtual void StartCall() = 0;
+  virtual void Read() = 0;
+  virtual void TakeMessage() = 0;
+  virtual void Finish() = 0;
+
+  // What the queue gives back.
+  void* tag() { return this; }
+
+  grpc::ClientContext context_;
+  grpc::Status status_;
 
  private:
   enum class State { kStarting, kReading, kFinishing };
 
-  v1::Generation::Stub* const stub_;
-  grpc::CompletionQueue* const queue_;
-  grpc::ClientContext context_;
-  const v1::GenerateRequest request_;
   const absl::Duration timeout_;
-  const Client::OnMessage on_message_;
   const Client::OnDone on_done_;
   State state_ = State::kStarting;
-  v1::GenerateResponse response_;
-  grpc::Status status_;
-  std::unique_ptr<grpc::ClientAsyncReader<v1::GenerateResponse>> reader_;
-  std::shared_ptr<GenerateCall> self_;  // from Start to the end
+  std::shared_ptr<StreamCall> self_;  // from Start to the end
+};
+
+template <typename Request, typename Message>
+class StreamCallOf final : public StreamCall {
+ public:
+  // Makes the call of a stub, to be started.
+  using Prepare =
+      std::function<std::unique_ptr<grpc::ClientAsyncReader<Message>>(grpc::ClientContext*, const Request&)>;
+  StreamCallOf(Prepare prepare, const Request& request, absl::Duration timeout, Client::OnMessage<Message> on_message,
+               Client::OnDone on_done)
+      : StreamCall(timeout, std::move(on_done)),
+        prepare_(std::move(prepare)),
+        request_(request),
+        on_message_(std::move(on_message)) {}
+
+ private:
+  void StartCall() override {
+    reader_ = prepare_(&context_, request_);
+    reader_->StartCall(tag());
+  }
+  void Read() override { reader_->Read(&message_, tag()); }
+  void TakeMessage() override { on_message_(message_); }
+  void Finish() override { reader_->Finish(&status_, tag()); }
+
+  const Prepare prepare_;
+  const Request request_;
+  const Client::OnMessage<Message> on_message_;
+  Message message_;
+  std::unique_ptr<grpc::ClientAsyncReader<Message>> reader_;
 };
 
 class GrpcClient : public Client {
@@ -139,9 +164,21 @@ class GrpcClient : public Client {
     poller_.join();
   }
 
-  std::shared_ptr<Call> NewGenerate(const v1::GenerateRequest& request, OnMessage on_message, OnDone on_done) override {
-    return std::make_shared<GenerateCall>(generation_.get(), &queue_, request, rpc_timeout_, std::move(on_message),
-                                          std::move(on_done));
+  std::shared_ptr<Call> NewGenerate(const v1::GenerateRequest& request, OnMessage<v1::GenerateResponse> on_message,
+                                    OnDone on_done) override {
+    const auto prepare = [this](grpc::ClientContext* context, const v1::GenerateRequest& sent) {
+      return generation_->PrepareAsyncGenerateStream(context, sent, &queue_);
+    };
+    return std::make_shared<StreamCallOf<v1::GenerateRequest, v1::GenerateResponse>>(
+        prepare, request, rpc_timeout_, std::move(on_message), std::move(on_done));
+  }
+  std::shared_ptr<Call> NewSubscribe(const v1::SubscribeKvEventsRequest& request, OnMessage<v1::KvEvents> on_message,
+                                     OnDone on_done) override {
+    const auto prepare = [this](grpc::ClientContext* context, const v1::SubscribeKvEventsRequest& sent) {
+      return admin_->PrepareAsyncSubscribeKvEvents(context, sent, &queue_);
+    };
+    return std::make_shared<StreamCallOf<v1::SubscribeKvEventsRequest, v1::KvEvents>>(
+        prepare, request, rpc_timeout_, std::move(on_message), std::move(on_done));
   }
 
   absl::StatusOr<v1::GenerateResponse> Generate(const v1::GenerateRequest& request) override {
@@ -191,7 +228,7 @@ class GrpcClient : public Client {
   void Poll() {
     void* tag = nullptr;
     bool ok = false;
-    while (queue_.Next(&tag, &ok)) static_cast<GenerateCall*>(tag)->Step(ok);
+    while (queue_.Next(&tag, &ok)) static_cast<StreamCall*>(tag)->Step(ok);
   }
 
   template <typename Response, typename Stub, typename Request>

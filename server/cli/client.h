@@ -13,7 +13,7 @@
 
 namespace quire::cli {
 
-// One GenerateStream call. It stays alive by itself from Start until its on_done returned.
+// One streaming call. It stays alive by itself from Start until its on_done returned.
 class Call {
  public:
   virtual ~Call() = default;
@@ -42,10 +42,13 @@ class Client {
 
   // on_message and on_done come from one thread of the client, never at the same time; on_done is the last of its call
   // and comes exactly once. They must not block on other calls. The client must outlive its started calls.
-  using OnMessage = std::function<void(const v1::GenerateResponse&)>;
+  template <typename Message>
+  using OnMessage = std::function<void(const Message&)>;
   using OnDone = std::function<void(const absl::Status&)>;
-  virtual std::shared_ptr<Call> NewGenerate(const v1::GenerateRequest& request, OnMessage on_message,
-                                            OnDone on_done) = 0;
+  virtual std::shared_ptr<Call> NewGenerate(const v1::GenerateRequest& request,
+                                            OnMessage<v1::GenerateResponse> on_message, OnDone on_done) = 0;
+  virtual std::shared_ptr<Call> NewSubscribe(const v1::SubscribeKvEventsRequest& request,
+                                             OnMessage<v1::KvEvents> on_message, OnDone on_done) = 0;
 
   virtual absl::StatusOr<v1::GenerateResponse> Generate(const v1::GenerateRequest& request) = 0;
   virtual absl::StatusOr<v1::TokenizeResponse> Tokenize(const v1::TokenizeRequest& request) = 0;

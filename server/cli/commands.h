@@ -20,6 +20,7 @@ int RunCacheList(const CacheListOptions& options, Session& session);
 int RunCacheWarm(const CacheWarmOptions& options, Session& session);
 int RunCacheDrop(const CacheDropOptions& options, Session& session);
 int RunCacheReset(const CacheResetOptions& options, Session& session);
+int RunCacheEvents(const CacheEventsOptions& options, Session& session);
 int RunBench(const BenchOptions& options, Session& session);
 
 // Offline.

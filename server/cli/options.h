@@ -102,6 +102,12 @@ struct CacheResetOptions {
   bool json = false;
 };
 
+struct CacheEventsOptions {
+  std::optional<uint64_t> from;  // number of the first event; unset: those to come
+  int64_t count = 0;             // events that are printed; 0: until interrupted
+  bool json = false;
+};
+
 struct TokenizerOptions {
   std::string path;  // tokenizer.json, its directory, or a .gguf file
 };

@@ -181,17 +181,65 @@ void SetPreemption(const std::string& text, SchedulerOptions& options) {
   RefuseValue("--preemption", text, "auto, recompute or swap");
 }
 
-void AddStepFlags(CLI::App& app, EngineOptions& options) {
-  SchedulerOptions& scheduler = options.scheduler;
-  AddIntFlag(app, "--max-num-seqs", scheduler.max_num_seqs, 1, 65536, "sequences in one step")->capture_default_str();
-  AddIntFlag(app, "--max-num-batched-tokens", scheduler.max_num_batched_tokens, 1, 1 << 20, "tokens in one step")
-      ->capture_default_str();
-  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", scheduler.enable_prefix_caching,
+// NAME=SHARE, or SHARE for all others.
+void AddTenantQuota(const std::string& text, EngineOptions& options) {
+  const size_t equals = text.rfind('=');
+  double share = 0;
+  const std::string number = equals == std::string::npos ? text : text.substr(equals + 1);
+  if (!absl::SimpleAtod(number, &share) || !(share >= 0 && share <= 1))
+    RefuseValue("--tenant-kv-quota", text, "SHARE or NAME=SHARE with a share of the KV pool in [0, 1]");
+  if (equals == std::string::npos) {
+    options.tenant_kv_quota = share;
+  } else {
+    options.tenant_kv_quotas.emplace_back(text.substr(0, equals), share);
+  }
+}
+
+// What stays in the prefix cache.
+void AddCacheFlags(CLI::App& app, EngineOptions& options) {
+  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options.scheduler.enable_prefix_caching,
                "reuse the KV blocks of equal prompt beginnings; default on")
       ->default_str("true");
   app.add_flag("--kv-integrity", options.kv_integrity,
                "keep a checksum of each reusable KV block, verify it on reuse, poison freed blocks: to find faults, "
                "costs speed");
+  app.add_option_function<std::string>(
+         "--eviction-policy",
+         [&options](const std::string& text) {
+           if (text != "cost" && text != "lru") RefuseValue("--eviction-policy", text, "cost or lru");
+           options.eviction.policy = text == "lru" ? EvictionPolicy::kLru : EvictionPolicy::kCost;
+         },
+         "which cached block goes first: cost, of what it spares and how often against its age; or lru")
+      ->default_str("cost");
+  app.add_option_function<double>(
+         "--max-pinned-share",
+         [&options](double share) {
+           if (!(share >= 0 && share <= 1)) RefuseValue("--max-pinned-share", absl::StrCat(share), "in [0, 1]");
+           options.eviction.max_pinned_share = share;
+         },
+         "share of the KV pool that requests may keep at a retention priority above the default, in [0, 1]")
+      ->type_name("SHARE")
+      ->default_str("0.5");
+  app.add_option_function<std::vector<std::string>>(
+         "--tenant-kv-quota",
+         [&options](const std::vector<std::string>& texts) {
+           options.tenant_kv_quota = 1;
+           options.tenant_kv_quotas.clear();
+           for (const std::string& text : texts) AddTenantQuota(text, options);
+         },
+         "share of the KV pool that a tenant's cached blocks may take, in [0, 1]: of each, or NAME=SHARE; default 1")
+      ->delimiter(',')
+      ->type_name("SHARE|NAME=SHARE...");
+  AddIntFlag(app, "--kv-events", options.num_kv_events, 0, 1 << 20,
+             "events of the prefix cache that are kept for subscribers; 0: none are told")
+      ->capture_default_str();
+}
+
+void AddStepFlags(CLI::App& app, EngineOptions& options) {
+  SchedulerOptions& scheduler = options.scheduler;
+  AddIntFlag(app, "--max-num-seqs", scheduler.max_num_seqs, 1, 65536, "sequences in one step")->capture_default_str();
+  AddIntFlag(app, "--max-num-batched-tokens", scheduler.max_num_batched_tokens, 1, 1 << 20, "tokens in one step")
+      ->capture_default_str();
   app.add_option_function<std::string>(
          "--preemption", [&scheduler](const std::string& text) { SetPreemption(text, scheduler); },
          "what happens to the KV blocks of preempted requests: recompute, swap (to --host-kv-memory) or auto, by "
@@ -236,6 +284,7 @@ void AddEngineFlags(CLI::App& app, EngineOptions& options) {
   AddIntFlag(app, "--max-model-len", options.max_model_len, 2, 1 << 24,
              "tokens of prompt and output; default: the model's, cut to what the pool can hold");
   AddPoolFlags(app, options);
+  AddCacheFlags(app, options);
   AddStepFlags(app, options);
   AddPolicyFlags(app, options);
   app.add_option("--seed", options.seed,

@@ -14,12 +14,12 @@ namespace quire {
 
 // The options of quired and quire_offline that make an engine, each once with default, unit and range: --model,
 // --device, --cpu-isa, --load-format, --threads, --max-model-len, --block-size, --kv-cache-memory, --memory-fraction,
-// --kv-blocks, --kv-cache-dtype, --max-num-seqs, --max-num-batched-tokens, --[no-]enable-prefix-caching,
-// --preemption, --max-queued-requests, --max-queued-tokens, --seed, --step-timeout, --schedule-trace,
-// --schedule-trace-max,
-// --sim-time-scale, --deterministic.
-// They write to `options`, which must outlive `app`. Without --seed, options.seed is drawn from the system's random
-// numbers.
+// --kv-blocks, --kv-cache-dtype, --host-kv-memory, --[no-]enable-prefix-caching, --eviction-policy,
+// --max-pinned-share, --tenant-kv-quota, --kv-events, --kv-integrity, --max-num-seqs, --max-num-batched-tokens,
+// --scheduling-policy, --tenant-weight, --itl-target, --max-queue-wait, --preemption, --max-queued-requests,
+// --max-queued-tokens, --seed, --step-timeout, --schedule-trace, --schedule-trace-max, --sim-time-scale,
+// --deterministic. They write to `options`, which must outlive `app`. Without --seed, options.seed is drawn from the
+// system's random numbers.
 void AddEngineFlags(CLI::App& app, EngineOptions& options);
 
 // What requests are answered with besides the engine.

@@ -89,9 +89,15 @@ class WarmSink final : public OutputSink {
 CacheAdmin::CacheAdmin(Engine& engine, Frontend& frontend)
     : engine_(engine),
       frontend_(frontend),
-      answers_({.num_threads = 1, .max_tasks = std::numeric_limits<int64_t>::max()}) {}
+      answers_({.num_threads = 1, .max_tasks = std::numeric_limits<int64_t>::max()}),
+      events_(engine, answers_) {}
 
 CacheAdmin::~CacheAdmin() { Stop(); }
+
+void CacheAdmin::Stop() {
+  answers_.Stop();
+  events_.Stop();
+}
 
 template <typename T>
 void CacheAdmin::Ask(std::function<T(BlockManager& blocks)> question, const Done<T>& done) {

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "scheduler/engine.h"
+#include "server/frontend/event_feed.h"
 #include "server/frontend/generate_request.h"
 #include "server/frontend/tokenizer_pool.h"
 
@@ -75,8 +76,10 @@ class CacheAdmin {
   void DropTenant(const std::string& tenant, const Done<int32_t>& done);
   void DropAll(const Done<int32_t>& done);
 
+  EventFeed& events() { return events_; }
+
   // After the engine has stopped: gives the answers that are left, refuses what comes. Idempotent.
-  void Stop() { answers_.Stop(); }
+  void Stop();
 
  private:
   // Answers question(blocks), asked on the engine thread. Bounded: kResourceExhausted.
@@ -89,6 +92,7 @@ class CacheAdmin {
   Frontend& frontend_;
   std::atomic<int32_t> num_questions_ = 0;
   TokenizerPool answers_;
+  EventFeed events_;
 };
 
 }  // namespace quire

@@ -8,6 +8,7 @@
 #include "server/frontend/errors.h"
 #include "server/grpc/answer.h"
 #include "server/grpc/cache_convert.h"
+#include "server/grpc/events_call.h"
 #include "server/grpc/status_details.h"
 
 namespace quire {
@@ -125,6 +126,12 @@ grpc::ServerUnaryReactor* AdminService::ResetPrefixCache(grpc::CallbackServerCon
     reactor->Finish(ToGrpcStatus(dropped.status()));
   });
   return reactor;
+}
+
+grpc::ServerWriteReactor<v1::KvEvents>* AdminService::SubscribeKvEvents(grpc::CallbackServerContext* context,
+                                                                        const v1::SubscribeKvEventsRequest* request) {
+  if (Frontend* const to = frontend()) return EventsCall::Start(context, request, *to, streams_);
+  return new RefusedStream<v1::KvEvents>(LoadingStatus());
 }
 
 }  // namespace quire

@@ -5,6 +5,7 @@
 #include "grpcpp/grpcpp.h"
 #include "quire/v1/admin.grpc.pb.h"
 #include "server/frontend/frontend.h"
+#include "server/grpc/stream_watch.h"
 
 namespace quire {
 
@@ -13,6 +14,7 @@ class AdminService final : public v1::Admin::CallbackService {
  public:
   // Until then every call gets UNAVAILABLE with RetryInfo. `frontend` must outlive the server.
   void SetFrontend(Frontend* frontend) { frontend_.store(frontend, std::memory_order_release); }
+  StreamWatch& streams() { return streams_; }
 
   grpc::ServerUnaryReactor* ListPrefixes(grpc::CallbackServerContext* context, const v1::ListPrefixesRequest* request,
                                          v1::ListPrefixesResponse* response) override;
@@ -23,12 +25,15 @@ class AdminService final : public v1::Admin::CallbackService {
   grpc::ServerUnaryReactor* ResetPrefixCache(grpc::CallbackServerContext* context,
                                              const v1::ResetPrefixCacheRequest* request,
                                              v1::ResetPrefixCacheResponse* response) override;
+  grpc::ServerWriteReactor<v1::KvEvents>* SubscribeKvEvents(grpc::CallbackServerContext* context,
+                                                            const v1::SubscribeKvEventsRequest* request) override;
 
  private:
   // Null while the model loads.
   Frontend* frontend() const { return frontend_.load(std::memory_order_acquire); }
 
   std::atomic<Frontend*> frontend_ = nullptr;
+  StreamWatch streams_;
 };
 
 }  // namespace quire

@@ -32,7 +32,26 @@ v1::CacheMiss::Reason ReasonOf(MissReason reason) {
   return v1::CacheMiss::REASON_UNSPECIFIED;
 }
 
-// 16 bytes, the most significant first.
+void ToProto(const KvEvent& event, v1::KvEvent* out) {
+  out->set_tier(event.tier == KvEvent::Tier::kHost ? v1::KvEvent::TIER_HOST : v1::KvEvent::TIER_DEVICE);
+  switch (event.kind) {
+    case KvEvent::Kind::kStored:
+      out->set_kind(v1::KvEvent::KIND_STORED);
+      out->set_parent(BytesOf(event.parent));
+      out->mutable_token_ids()->Add(event.tokens.begin(), event.tokens.end());
+      break;
+    case KvEvent::Kind::kRemoved:
+      out->set_kind(v1::KvEvent::KIND_REMOVED);
+      break;
+    case KvEvent::Kind::kCleared:
+      out->set_kind(v1::KvEvent::KIND_CLEARED);
+      return;  // of no block
+  }
+  out->set_key(BytesOf(event.key));
+}
+
+}  // namespace
+
 std::string BytesOf(const BlockHash& hash) {
   std::string bytes;
   for (uint64_t half : {hash.high, hash.low}) {
@@ -40,8 +59,6 @@ std::string BytesOf(const BlockHash& hash) {
   }
   return bytes;
 }
-
-}  // namespace
 
 KeepRequest FromProto(const v1::Retention& retention) {
   KeepRequest keep;
@@ -99,6 +116,12 @@ void ToProto(const PrefixPage& page, v1::ListPrefixesResponse* response) {
     out->set_unused_seconds(absl::ToDoubleSeconds(prefix.unused_for));
     if (prefix.expires_in) out->set_expires_in_seconds(absl::ToDoubleSeconds(*prefix.expires_in));
   }
+}
+
+void ToProto(const EventBatch& batch, v1::KvEvents* message) {
+  message->set_first(batch.first);
+  message->set_lost(batch.lost);
+  for (const KvEvent& event : batch.events) ToProto(event, message->add_events());
 }
 
 void ToProto(const CacheMiss& miss, v1::CacheMiss* out) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "quire/v1/admin.pb.h"
 #include "quire/v1/generation.pb.h"
 #include "server/frontend/frontend.h"
@@ -14,5 +16,8 @@ GenerateRequest FromProto(v1::Prefix& prefix);
 
 void ToProto(const CacheMiss& miss, v1::CacheMiss* out);
 void ToProto(const PrefixPage& page, v1::ListPrefixesResponse* response);
+void ToProto(const EventBatch& batch, v1::KvEvents* message);
+// 16 bytes, the most significant first.
+std::string BytesOf(const BlockHash& hash);
 
 }  // namespace quire

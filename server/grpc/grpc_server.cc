@@ -165,6 +165,7 @@ void GrpcServer::Watch() {
   while (!mutex_.AwaitWithTimeout(absl::Condition(&stopping_), kWatchInterval)) {
     UpdateHealth();
     mutex_.Unlock();
+    admin_->streams().CancelStalled(absl::Now(), options_.stall_timeout);
     service_->streams().CancelStalled(absl::Now(), options_.stall_timeout);
     mutex_.Lock();
   }

@@ -270,6 +270,27 @@ TEST_F(EngineTest, AbortSequenceEndsOneAndLeavesTheOthers) {
   EXPECT_EQ(request.num_final_events, 1);
 }
 
+TEST_F(EngineTest, WatchersRunAfterEachStepUntilTheyAreDone) {
+  Create();
+  EXPECT_EQ(engine_->Watch([](const BlockManager&) { return true; }).code(), absl::StatusCode::kUnavailable);
+  engine_->Start();
+  std::atomic<int> patient = 0, done = 0;
+  ASSERT_TRUE(engine_->Watch([&](const BlockManager& blocks) { return ++patient, blocks.stats().cached > 0; }).ok());
+  ASSERT_TRUE(engine_->Watch([&](const BlockManager&) { return ++done == 2; }).ok());
+  ASSERT_TRUE(engine_->Submit(Request(1, 40, 20)).ok());
+  EXPECT_TRUE(engine_->WaitIdle(absl::InfiniteFuture()));
+  ASSERT_TRUE(engine_->CheckInvariants().ok());  // the last turn is over
+  EXPECT_EQ(done, 2);
+  EXPECT_GE(patient, 20) << "with each step; blocks of a running request are active, not cached";
+  const int seen = patient;
+  ASSERT_TRUE(engine_->CheckInvariants().ok());
+  EXPECT_EQ(patient, seen);
+  auto token = std::make_shared<int>();
+  ASSERT_TRUE(engine_->Watch([token](const BlockManager&) { return false; }).ok());
+  engine_->Stop();
+  EXPECT_EQ(token.use_count(), 1) << "an engine that has ended keeps no watcher";
+}
+
 TEST_F(EngineTest, AHeldRequestWaitsAndWakesTheEngineWhenItGoesOn) {
   gate_.OpenUntil(5);
   Start();

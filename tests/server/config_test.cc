@@ -95,6 +95,29 @@ TEST(ServerConfigTest, PrintedConfigurationReadsBackAsTheSame) {
   EXPECT_TRUE(read.config->engine.scheduler.enable_prefix_caching);
 }
 
+TEST(ServerConfigTest, WhatThePrefixCacheKeepsReadsBackAsPrinted) {
+  const Parsed printed =
+      Parse({"--model", "m", "--eviction-policy", "lru", "--max-pinned-share", "0.25", "--tenant-kv-quota",
+             "0.5,big=0.75", "a=b=0", "--kv-events", "4096", "--admin-listen", "127.0.0.1:0", "--print-config"});
+  ASSERT_EQ(printed.exit_code, 0) << printed.err;
+  const Parsed again = Parse({"--config", WriteFile("cache.toml", printed.out)});
+  ASSERT_TRUE(again.config.has_value()) << again.err << printed.out;
+  const EngineOptions& engine = again.config->engine;
+  EXPECT_EQ(engine.eviction.policy, EvictionPolicy::kLru);
+  EXPECT_EQ(engine.eviction.max_pinned_share, 0.25);
+  EXPECT_EQ(engine.tenant_kv_quota, 0.5);
+  EXPECT_EQ(engine.tenant_kv_quotas, (std::vector<std::pair<std::string, double>>{{"big", 0.75}, {"a=b", 0}}));
+  EXPECT_EQ(engine.num_kv_events, 4096);
+  EXPECT_EQ(again.config->admin_listen, "127.0.0.1:0");
+
+  const Parsed defaults = Parse({"--model", "m"});
+  ASSERT_TRUE(defaults.config.has_value());
+  EXPECT_EQ(defaults.config->engine.eviction.policy, EvictionPolicy::kCost);
+  EXPECT_EQ(defaults.config->engine.tenant_kv_quota, 1);
+  EXPECT_EQ(defaults.config->engine.num_kv_events, 0);
+  EXPECT_EQ(defaults.config->admin_listen, "");
+}
+
 TEST(ServerConfigTest, BadValuesNameOptionValueAndLimitAndExitSeventyEight) {
   const std::vector<std::vector<std::string>> cases = {{"--block-size", "3", "32"},
                                                        {"--block-size", "0", "32"},
@@ -116,6 +139,11 @@ TEST(ServerConfigTest, BadValuesNameOptionValueAndLimitAndExitSeventyEight) {
                                                        {"--drain-timeout", "-1", "0"},
                                                        {"--generation-config", "x", "none"},
                                                        {"--load-format", "x", "random"},
+                                                       {"--eviction-policy", "fifo", "lru"},
+                                                       {"--max-pinned-share", "1.5", "[0, 1]"},
+                                                       {"--tenant-kv-quota", "2", "[0, 1]"},
+                                                       {"--tenant-kv-quota", "a=half", "NAME=SHARE"},
+                                                       {"--kv-events", "-1", "1048576"},
                                                        {"--max-num-batched-tokens", "0", "1048576"}};
   for (const auto& c : cases) {
     SCOPED_TRACE(c[0] + "=" + c[1]);

@@ -1,96 +1,17 @@
-// quire.v1.Admin over a real connection and a real engine on the simulated model.
 #include <memory>
 #include <string>
-#include <vector>
+#include <thread>
 
 #include "gmock/gmock.h"
 #include "google/rpc/error_details.pb.h"
 #include "gtest/gtest.h"
-#include "quire/v1/admin.grpc.pb.h"
-#include "scheduler/engine_with_runner.h"
-#include "tests/scheduler/engine_test_util.h"
-#include "tests/server/grpc_fixture.h"
+#include "tests/server/grpc_admin_fixture.h"
 
 namespace quire::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-constexpr int kBlockSize = 8;
-
-std::unique_ptr<Engine> MakeEngine(bool prefix_cache, StepGate& gate) {
-  ModelConfig config;
-  config.vocab_size = 500'000;
-  config.max_position_embeddings = 256;
-  auto sim = CreateSimRunner({.config = config, .num_kv_blocks = 65, .block_size = kBlockSize, .time_scale = 0});
-  EXPECT_TRUE(sim.ok()) << sim.status();
-  RunnerHooks hooks;
-  hooks.before_step = [&gate](int64_t step, const ForwardBatch&) {
-    gate.Pass(step);
-    return absl::OkStatus();
-  };
-  EngineOptions options;
-  options.max_model_len = 200;
-  options.scheduler.enable_prefix_caching = prefix_cache;
-  auto engine = CreateEngineWithRunner(options, config, std::make_unique<HookedRunner>(*std::move(sim), hooks), {});
-  EXPECT_TRUE(engine.ok()) << engine.status();
-  (*engine)->Start();
-  return *std::move(engine);
-}
-
-v1::TokenIds Ids(int begin, int count) {
-  v1::TokenIds ids;
-  for (int i = 0; i < count; ++i) ids.add_ids(begin + i);
-  return ids;
-}
-
-class AdminTest : public ::testing::Test {
- protected:
-  explicit AdminTest(bool prefix_cache = true)
-      : engine_(MakeEngine(prefix_cache, gate_)),
-        fixture_(*engine_, tokenizer_, ::testing::UnitTest::GetInstance()->current_test_info()->name()),
-        admin_(v1::Admin::NewStub(fixture_.channel)) {
-    fixture_.server->SetFrontend(fixture_.frontend.get());
-  }
-
-  v1::Usage Generate(const v1::TokenIds& ids, const std::string& tenant = "", const v1::Cache& cache = {}) {
-    v1::GenerateRequest request;
-    *request.mutable_token_ids() = ids;
-    *request.mutable_cache() = cache;
-    request.mutable_stopping()->set_max_tokens(1);
-    grpc::ClientContext context;
-    if (!tenant.empty()) context.AddMetadata("x-tenant", tenant);
-    v1::GenerateResponse response;
-    const grpc::Status status = fixture_.stub->Generate(&context, request, &response);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    return response.usage();
-  }
-  v1::ListPrefixesResponse List(const v1::ListPrefixesRequest& request = {}) {
-    grpc::ClientContext context;
-    v1::ListPrefixesResponse response;
-    const grpc::Status status = admin_->ListPrefixes(&context, request, &response);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    return response;
-  }
-  grpc::Status Warm(const v1::WarmPrefixRequest& request, v1::WarmPrefixResponse* response) {
-    grpc::ClientContext context;
-    return admin_->WarmPrefix(&context, request, response);
-  }
-  grpc::Status Drop(const v1::DropPrefixRequest& request, uint32_t* dropped) {
-    grpc::ClientContext context;
-    v1::DropPrefixResponse response;
-    const grpc::Status status = admin_->DropPrefix(&context, request, &response);
-    *dropped = response.dropped_blocks();
-    return status;
-  }
-
-  StepGate gate_{INT64_MAX};
-  std::unique_ptr<Engine> engine_;
-  FakeTokenizer tokenizer_;
-  ServerFixture fixture_;
-  std::unique_ptr<v1::Admin::Stub> admin_;
-};
 
 TEST_F(AdminTest, WarmedPrefixesAreListedAsAskedForAndFound) {
   v1::WarmPrefixRequest request;
@@ -340,7 +261,13 @@ TEST_F(AdminTest, RetentionOfARequestReachesItsBlocks) {
 
 class UncachedAdminTest : public AdminTest {
  protected:
-  UncachedAdminTest() : AdminTest(/*prefix_cache=*/false) {}
+  UncachedAdminTest() : AdminTest(Options()) {}
+
+  static EngineOptions Options() {
+    EngineOptions options;
+    options.scheduler.enable_prefix_caching = false;
+    return options;
+  }
 };
 
 TEST_F(UncachedAdminTest, NothingIsWarmedOrListed) {
@@ -352,6 +279,60 @@ TEST_F(UncachedAdminTest, NothingIsWarmedOrListed) {
   EXPECT_THAT(status.error_message(), HasSubstr("--no-enable-prefix-caching"));
   EXPECT_EQ(Generate(Ids(10, 17)).cache_miss().reason(), v1::CacheMiss::REASON_CACHE_OFF);
   EXPECT_EQ(List().total(), 0u);
+}
+
+class CrowdedAdminTest : public AdminTest {
+ protected:
+  CrowdedAdminTest() : AdminTest(Options()) {}
+
+  static EngineOptions Options() {
+    EngineOptions options;
+    options.eviction.max_pinned_share = 0.125;  // 8 of 64 blocks
+    options.tenant_kv_quota = 0.25;
+    options.tenant_kv_quotas = {{"big", 0.5}, {"none", 0}};
+    return options;
+  }
+  uint64_t CachedBlocks(const std::string& tenant) {
+    v1::ListPrefixesRequest request;
+    request.set_tenant(tenant);
+    const v1::ListPrefixesResponse list = List(request);
+    uint64_t blocks = 0;
+    for (const v1::CachedPrefix& prefix : list.prefixes()) blocks += prefix.blocks();
+    return blocks;
+  }
+};
+
+TEST_F(CrowdedAdminTest, TenantsKeepToTheirQuotaOfTheCache) {
+  for (const char* tenant : {"a", "b", "big", "none"}) {
+    for (int i = 0; i < 10; ++i) Generate(Ids(1000 * i + 1, 8 * 5), tenant);
+  }
+  EXPECT_EQ(CachedBlocks("none"), 0u);
+  EXPECT_LE(CachedBlocks("big"), 32u);
+  EXPECT_GT(CachedBlocks("big"), 16u);
+  EXPECT_LE(CachedBlocks("a") + CachedBlocks("b"), 32u);
+  for (int i = 0; i < 10; ++i) Generate(Ids(1000 * i + 1, 8 * 5), "b");
+  EXPECT_LE(CachedBlocks("b"), 16u);
+  EXPECT_GE(CachedBlocks("b"), 12u) << "of ten prompts of 5 blocks";
+  EXPECT_TRUE(engine_->CheckInvariants().ok());
+}
+
+TEST_F(CrowdedAdminTest, WhatIsPinnedBeyondTheCapCountsAsOrdinary) {
+  v1::WarmPrefixRequest warm;
+  warm.mutable_keep()->set_priority(90);
+  v1::WarmPrefixResponse warmed;
+  for (int begin : {1, 1001}) {
+    *warm.mutable_prefix()->mutable_token_ids() = Ids(begin, 8 * 6);
+    ASSERT_TRUE(Warm(warm, &warmed).ok());
+  }
+  uint32_t highest = 0;
+  int pinned = 0;
+  const v1::ListPrefixesResponse list = List();
+  for (const v1::CachedPrefix& prefix : list.prefixes()) {
+    highest = std::max(highest, prefix.priority());
+    pinned += prefix.priority() == 90 ? 1 : 0;
+  }
+  EXPECT_EQ(highest, 90u);
+  EXPECT_EQ(pinned, 1) << "six blocks of the first prompt and two of the second: its end is ordinary";
 }
 
 }  // namespace

@@ -50,6 +50,7 @@ class AbortWatch final : public Engine {
   EngineStats GetStats() const override { return engine_->GetStats(); }
   bool IsHealthy() const override { return engine_->IsHealthy(); }
   absl::Status Post(Task task) override { return engine_->Post(std::move(task)); }
+  absl::Status Watch(Watcher watcher) override { return engine_->Watch(std::move(watcher)); }
   absl::Status CheckInvariants() override { return engine_->CheckInvariants(); }
 
  private:

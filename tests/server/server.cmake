@@ -3,7 +3,7 @@ quire_test(server_frontend_test frontend_test.cc pending_output_test.cc stop_che
            DEPS quire_frontend quire_testing LABELS fast)
 quire_test(server_config_test config_test.cc DEPS quire_config LABELS fast)
 if(QUIRE_WITH_GRPC)
-  quire_test(server_grpc_test grpc_admin_test.cc grpc_cancel_test.cc grpc_connection_test.cc grpc_load_test.cc grpc_status_test.cc grpc_stream_test.cc
+  quire_test(server_grpc_test grpc_admin_test.cc grpc_cancel_test.cc grpc_connection_test.cc grpc_events_test.cc grpc_load_test.cc grpc_status_test.cc grpc_stream_test.cc
              DEPS quire_grpc quire_testing LABELS grpc
              HEADERS <gtest/gtest.h> <grpcpp/grpcpp.h> <quire/v1/generation.grpc.pb.h>)
 endif()

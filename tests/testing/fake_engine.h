@@ -143,6 +143,10 @@ class FakeEngine final : public Engine {
     task(blocks_);
     return absl::OkStatus();
   }
+  // Once: nothing ever happens here.
+  absl::Status Watch(Watcher watcher) override {
+    return Post([watcher](const BlockManager& blocks) { watcher(blocks); });
+  }
   absl::Status CheckInvariants() override { return absl::OkStatus(); }
 
  private:
