@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "kernels/base/status_macros.h"
 #include "model/tokenizer/tokenizer.h"
 #include "scheduler/engine.h"
 #include "server/config/exit_code.h"
@@ -60,19 +62,50 @@ void LogEngine(const EngineInfo& info) {
                tokens / std::max(info.max_model_len, 1), info.max_model_len);
 }
 
+// The ports that clients come to.
+struct Ports {
+  std::unique_ptr<GrpcServer> main;
+  std::unique_ptr<GrpcServer> admin;  // null: administration is at the main one
+
+  void ForEach(const std::function<void(GrpcServer&)>& body) const {
+    body(*main);
+    if (admin != nullptr) body(*admin);
+  }
+};
+
+absl::StatusOr<Ports> OpenPorts(const ServerConfig& config) {
+  GrpcServerOptions options;
+  options.listen = config.grpc_listen;
+  options.serves_admin = config.admin_listen.empty();
+  options.stall_timeout = config.stall_timeout;
+  options.version = kVersion;
+  options.max_num_seqs = config.engine.scheduler.max_num_seqs;
+  options.max_num_batched_tokens = config.engine.scheduler.max_num_batched_tokens;
+  Ports ports;
+  QUIRE_ASSIGN_OR_RETURN(ports.main, GrpcServer::Start(options));
+  if (options.serves_admin) return ports;
+  options.listen = config.admin_listen;
+  options.option = "--admin-listen";
+  options.serves_generation = false;
+  options.serves_admin = true;
+  QUIRE_ASSIGN_OR_RETURN(ports.admin, GrpcServer::Start(options));
+  return ports;
+}
+
 // Returns when nothing runs any more, after drain_timeout, or at a second signal. True in the last case.
-bool Drain(const ServerConfig& config, Signals& signals, GrpcServer& server, Frontend& frontend) {
+bool Drain(const ServerConfig& config, Signals& signals, const Ports& ports, Frontend& frontend) {
+  const auto set_draining = [](GrpcServer& server) { server.SetDraining(); };
   NotifySystemd("STOPPING=1");
   if (config.lame_duck > absl::ZeroDuration()) {
-    server.SetDraining();
+    ports.ForEach(set_draining);
     if (signals.WaitFor(2, absl::Now() + config.lame_duck)) return true;
   }
   frontend.BeginDrain();
-  server.SetDraining();
+  ports.ForEach(set_draining);
   const absl::Time deadline = absl::Now() + config.drain_timeout;
   static constexpr absl::Duration kSlice = absl::Milliseconds(50);  // how late a second signal may be noticed
   const auto slice = [deadline] { return std::min(deadline, absl::Now() + kSlice); };
-  while (!frontend.WaitIdle(slice()) || !server.WaitStreamsSent(slice())) {
+  while (!frontend.WaitIdle(slice()) || !ports.main->WaitStreamsSent(slice())) {
     if (signals.WaitFor(2, absl::InfinitePast())) return true;
     if (absl::Now() >= deadline) {
       spdlog::warn("drain timeout: {} requests are aborted, other streams may be unsent", frontend.num_live_requests());
@@ -83,14 +116,8 @@ bool Drain(const ServerConfig& config, Signals& signals, GrpcServer& server, Fro
 }
 
 int Serve(const ServerConfig& config, Signals& signals) {
-  GrpcServerOptions server_options;
-  server_options.listen = config.grpc_listen;
-  server_options.stall_timeout = config.stall_timeout;
-  server_options.version = kVersion;
-  server_options.max_num_seqs = config.engine.scheduler.max_num_seqs;
-  server_options.max_num_batched_tokens = config.engine.scheduler.max_num_batched_tokens;
-  absl::StatusOr<std::unique_ptr<GrpcServer>> server = GrpcServer::Start(std::move(server_options));
-  if (!server.ok()) return Refuse(server.status(), ExitCodeOf(server.status().code()));
+  const absl::StatusOr<Ports> ports = OpenPorts(config);
+  if (!ports.ok()) return Refuse(ports.status(), ExitCodeOf(ports.status().code()));
 
   EngineOptions engine_options = config.engine;
   if (config.check_only) engine_options.schedule_trace_path.clear();  // a file that is there stays
@@ -107,17 +134,19 @@ int Serve(const ServerConfig& config, Signals& signals) {
   const EngineInfo& info = (*engine)->info();
   LogEngine(info);
   signals.SetEarlyExit(nullptr);
-  (*server)->SetFrontend(&frontend);
-  std::fprintf(stderr, "quired: ready grpc=%s model=%s device=%s kv_blocks=%d block_size=%d\n",
-               (*server)->address().c_str(), config.model.served_model_names.front().c_str(),
-               std::string(Name(config.engine.device)).c_str(), info.num_kv_blocks, info.block_size);
+  ports->ForEach([&frontend](GrpcServer& server) { server.SetFrontend(&frontend); });
+  const std::string admin = ports->admin == nullptr ? "" : " admin=" + ports->admin->address();
+  std::fprintf(stderr, "quired: ready grpc=%s model=%s device=%s kv_blocks=%d block_size=%d%s\n",
+               ports->main->address().c_str(), config.model.served_model_names.front().c_str(),
+               std::string(Name(config.engine.device)).c_str(), info.num_kv_blocks, info.block_size, admin.c_str());
   NotifySystemd("READY=1");
 
   signals.WaitFor(1, absl::InfiniteFuture());
-  const bool at_once = Drain(config, signals, **server, frontend);
+  const bool at_once = Drain(config, signals, *ports, frontend);
   frontend.Stop();
   // Only statuses are still to be written; an idle connection shall not hold us.
-  (*server)->Shutdown(absl::Now() + (at_once ? absl::ZeroDuration() : absl::Seconds(1)));
+  const absl::Time deadline = absl::Now() + (at_once ? absl::ZeroDuration() : absl::Seconds(1));
+  ports->ForEach([deadline](GrpcServer& server) { server.Shutdown(deadline); });
   if (const EngineStats stats = (*engine)->GetStats(); stats.trace_records_lost > 0) {
     spdlog::warn("the schedule trace ends after {} bytes: {} records were not written", stats.trace_bytes,
                  stats.trace_records_lost);

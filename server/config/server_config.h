@@ -18,6 +18,7 @@ struct ServerConfig {
   EngineOptions engine;
   ModelFlags model;
   std::string grpc_listen = "127.0.0.1:50051";       // HOST:PORT or unix:PATH
+  std::string admin_listen;                          // the same, for quire.v1.Admin alone; empty: with gRPC
   absl::Duration drain_timeout = absl::Seconds(30);  // from SIGTERM to aborting what still runs
   absl::Duration lame_duck = absl::ZeroDuration();   // after SIGTERM: not ready but still accepting
   absl::Duration stall_timeout = absl::Seconds(30);  // a client that reads nothing for so long is cancelled

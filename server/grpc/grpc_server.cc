@@ -25,7 +25,6 @@
 namespace quire {
 namespace {
 
-constexpr const char* kHealthNames[] = {"", "quire.v1.Generation", "quire.v1.Admin"};  // "": the process
 constexpr int kMaxReceiveBytes = 64 << 20;
 constexpr absl::Duration kWatchInterval = absl::Milliseconds(100);
 
@@ -44,10 +43,10 @@ void ForwardProtobufLog(google::protobuf::LogLevel, const char*, int, const std:
 // The path of "unix:PATH"; empty for other addresses.
 std::string UnixPath(const std::string& listen) { return listen.rfind("unix:", 0) == 0 ? listen.substr(5) : ""; }
 
-absl::Status CheckAddress(const std::string& listen) {
+absl::Status CheckAddress(const std::string& option, const std::string& listen) {
   if (!UnixPath(listen).empty()) {
     if (UnixPath(listen).size() < sizeof(sockaddr_un::sun_path)) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat("--grpc-listen: the path has ", UnixPath(listen).size(),
+    return absl::FailedPreconditionError(absl::StrCat(option, ": the path has ", UnixPath(listen).size(),
                                                       " bytes; at most ", sizeof(sockaddr_un::sun_path) - 1,
                                                       " are possible"));
   }
@@ -55,8 +54,8 @@ absl::Status CheckAddress(const std::string& listen) {
   int32_t port = -1;
   if (colon == std::string::npos || colon == 0 || !absl::SimpleAtoi(listen.substr(colon + 1), &port) || port < 0 ||
       port > 65535)
-    return absl::FailedPreconditionError(absl::StrCat(
-        "--grpc-listen: '", listen, "' is not allowed; must be HOST:PORT with port 0 to 65535, or unix:PATH"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(option, ": '", listen, "' is not allowed; must be HOST:PORT with port 0 to 65535, or unix:PATH"));
   return absl::OkStatus();
 }
 
@@ -101,10 +100,10 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(GrpcServerOptions 
 
 absl::Status GrpcServer::Open() {
   const std::string& listen = options_.listen;
-  QUIRE_RETURN_IF_ERROR(CheckAddress(listen));
+  QUIRE_RETURN_IF_ERROR(CheckAddress(options_.option, listen));
   const std::string unix_path = UnixPath(listen);
   if (!unix_path.empty() && SomebodyListens(unix_path))
-    return absl::UnavailableError(absl::StrCat("--grpc-listen: another process listens on ", listen));
+    return absl::UnavailableError(absl::StrCat(options_.option, ": another process listens on ", listen));
 
   // Never given back: the library's shut-down with its last user may wait 10 s for a poller of its own.
   [[maybe_unused]] static const bool kInitialized = (grpc_init(), true);
@@ -116,11 +115,11 @@ absl::Status GrpcServer::Open() {
   SetArguments(options_, &builder);
   int port = -1;
   builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(service_.get());
-  builder.RegisterService(admin_.get());
+  if (options_.serves_generation) builder.RegisterService(service_.get());
+  if (options_.serves_admin) builder.RegisterService(admin_.get());
   server_ = builder.BuildAndStart();
   if (server_ == nullptr || (unix_path.empty() && port <= 0))
-    return absl::UnavailableError(absl::StrCat("--grpc-listen: cannot listen on ", listen,
+    return absl::UnavailableError(absl::StrCat(options_.option, ": cannot listen on ", listen,
                                                "; another process may, or the address is not of this machine"));
   SetHealth(false);
   address_ = unix_path.empty() ? absl::StrCat(listen.substr(0, listen.rfind(':')), ":", port) : listen;
@@ -165,8 +164,8 @@ void GrpcServer::Watch() {
   while (!mutex_.AwaitWithTimeout(absl::Condition(&stopping_), kWatchInterval)) {
     UpdateHealth();
     mutex_.Unlock();
-    admin_->streams().CancelStalled(absl::Now(), options_.stall_timeout);
     service_->streams().CancelStalled(absl::Now(), options_.stall_timeout);
+    admin_->streams().CancelStalled(absl::Now(), options_.stall_timeout);
     mutex_.Lock();
   }
 }
@@ -175,12 +174,19 @@ void GrpcServer::UpdateHealth() {
   const bool serving = frontend_ != nullptr && !draining_ && frontend_->IsHealthy();
   if (serving == serving_) return;
   serving_ = serving;
-  spdlog::info("health is {}", serving ? "SERVING" : "NOT_SERVING");
+  spdlog::info("health at {} is {}", address_, serving ? "SERVING" : "NOT_SERVING");
   SetHealth(serving);
 }
 
+std::vector<const char*> GrpcServer::HealthNames() const {
+  std::vector<const char*> names = {""};  // the process
+  if (options_.serves_generation) names.push_back("quire.v1.Generation");
+  if (options_.serves_admin) names.push_back("quire.v1.Admin");
+  return names;
+}
+
 void GrpcServer::SetHealth(bool serving) {
-  for (const char* name : kHealthNames) server_->GetHealthCheckService()->SetServingStatus(name, serving);
+  for (const char* name : HealthNames()) server_->GetHealthCheckService()->SetServingStatus(name, serving);
 }
 
 }  // namespace quire

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
@@ -20,7 +21,9 @@ class AdminService;
 class GenerationService;
 
 struct GrpcServerOptions {
-  std::string listen;                                // "HOST:PORT", port 0 picks a free one, or "unix:PATH"
+  std::string listen;                    // "HOST:PORT", port 0 picks a free one, or "unix:PATH"
+  std::string option = "--grpc-listen";  // where that comes from, for errors
+  bool serves_generation = true, serves_admin = true;
   absl::Duration stall_timeout = absl::Seconds(30);  // a write that lasts longer cancels its call
   // A connection that says nothing for so long is pinged, and given up unless it answers.
   absl::Duration keepalive_time = absl::Seconds(60), keepalive_timeout = absl::Seconds(20);
@@ -31,8 +34,8 @@ struct GrpcServerOptions {
   int32_t max_num_seqs = 0, max_num_batched_tokens = 0;  // for GetModelInfo
 };
 
-// The gRPC port: quire.v1.Generation and Admin, grpc.health.v1.Health (for "" and both services), reflection. This
-// header brings no gRPC header. Any thread.
+// A gRPC port: quire.v1.Generation and Admin or one of them, grpc.health.v1.Health (for "" and these services),
+// reflection. This header brings no gRPC header. Any thread.
 class GrpcServer {
  public:
   // Opens the port; everything is NOT_SERVING and UNAVAILABLE until SetFrontend. kFailedPrecondition for an address
@@ -56,6 +59,7 @@ class GrpcServer {
  private:
   explicit GrpcServer(GrpcServerOptions options);
   absl::Status Open();
+  std::vector<const char*> HealthNames() const;
   // Looks after health and stalled streams until Shutdown.
   void Watch();
   void SetHealth(bool serving);

@@ -9,6 +9,8 @@
 #include <optional>
 #include <string>
 
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "quire/v1/admin.grpc.pb.h"
 #include "tests/server/grpc_fixture.h"
 
 namespace quire {
@@ -18,6 +20,7 @@ using ::quire::testing::FakeEngine;
 using ::quire::testing::FakeTokenizer;
 using ::quire::testing::FixtureOptions;
 using ::quire::testing::ServerFixture;
+using ::quire::testing::SocketAddress;
 
 // The least of an HTTP/2 client (RFC 9113): it sends its preface, acknowledges settings and shows every other frame.
 class RawClient {
@@ -93,6 +96,59 @@ class ConnectionTest : public ::testing::Test {
   FakeTokenizer tokenizer_;
   std::unique_ptr<ServerFixture> fixture_;
 };
+
+TEST(PortsTest, AdministrationMayHaveAPortOfItsOwn) {
+  FakeEngine engine;
+  FakeTokenizer tokenizer;
+  FixtureOptions options;
+  options.server.serves_admin = false;
+  const ServerFixture main(engine, tokenizer, "main_port", options);
+  main.server->SetFrontend(main.frontend.get());
+  options.server.serves_admin = true;
+  options.server.serves_generation = false;
+  options.server.option = "--admin-listen";
+  options.server.listen = SocketAddress("admin_port");
+  const auto admin = GrpcServer::Start(options.server);
+  ASSERT_TRUE(admin.ok()) << admin.status();
+  (*admin)->SetFrontend(main.frontend.get());
+
+  const auto admin_channel = grpc::CreateChannel((*admin)->address(), grpc::InsecureChannelCredentials());
+  const auto ask = [](const std::shared_ptr<grpc::Channel>& channel, bool of_admin) {
+    grpc::ClientContext context;
+    if (of_admin) {
+      v1::ListPrefixesResponse response;
+      return v1::Admin::NewStub(channel)->ListPrefixes(&context, {}, &response).error_code();
+    }
+    v1::GetStatsResponse response;
+    return v1::Generation::NewStub(channel)->GetStats(&context, {}, &response).error_code();
+  };
+  EXPECT_EQ(ask(main.channel, /*of_admin=*/false), grpc::StatusCode::OK);
+  EXPECT_EQ(ask(main.channel, /*of_admin=*/true), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(ask(admin_channel, /*of_admin=*/false), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(ask(admin_channel, /*of_admin=*/true), grpc::StatusCode::OK);
+
+  const auto health = [](const std::shared_ptr<grpc::Channel>& channel, const std::string& service) {
+    grpc::ClientContext context;
+    grpc::health::v1::HealthCheckRequest request;
+    request.set_service(service);
+    grpc::health::v1::HealthCheckResponse response;
+    const grpc::Status status = grpc::health::v1::Health::NewStub(channel)->Check(&context, request, &response);
+    return status.ok() ? grpc::health::v1::HealthCheckResponse::ServingStatus_Name(response.status())
+                       : status.error_message();
+  };
+  for (const auto& channel : {main.channel, admin_channel}) {
+    const bool is_admin = channel == admin_channel;
+    EXPECT_EQ(health(channel, ""), "SERVING");
+    EXPECT_EQ(health(channel, "quire.v1.Admin") == "SERVING", is_admin);
+    EXPECT_EQ(health(channel, "quire.v1.Generation") == "SERVING", !is_admin);
+  }
+  (*admin)->SetDraining();
+  EXPECT_EQ(health(admin_channel, "quire.v1.Admin"), "NOT_SERVING");
+  const auto second = GrpcServer::Start(options.server);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(std::string(second.status().message()).rfind("--admin-listen: ", 0), 0u) << second.status();
+  (*admin)->Shutdown(absl::Now());
+}
 
 TEST_F(ConnectionTest, AClientWithoutCallsMayPingAsOftenAsTheIntervalAllows) {
   FixtureOptions options;
