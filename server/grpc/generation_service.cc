@@ -15,6 +15,7 @@ namespace {
 constexpr int kMaxAbortIds = 4096, kMaxDetokenizeIds = 1 << 20;
 // A token is a byte or more and an id three bytes at most: the answer stays below the 4 MiB that clients take.
 constexpr size_t kMaxTokenizeBytes = 1 << 20;
+constexpr size_t kMaxTextBytes = (4 << 20) - 16;  // with what is around it, what clients take
 
 }  // namespace
 
@@ -66,8 +67,14 @@ grpc::ServerUnaryReactor* GenerationService::Detokenize(grpc::CallbackServerCont
   const bool skip_special_tokens = !request->has_skip_special_tokens() || request->skip_special_tokens();
   to->Detokenize({request->ids().begin(), request->ids().end()}, skip_special_tokens,
                  [reactor, response](const absl::StatusOr<std::string>& text) {
-                   if (text.ok()) response->set_text(*text);
-                   reactor->Finish(ToGrpcStatus(text.status()));
+                   absl::Status status = text.status();
+                   if (status.ok() && text->size() > kMaxTextBytes) {
+                     status =
+                         absl::OutOfRangeError(absl::StrCat("the text has ", text->size(), " bytes; at most ",
+                                                            kMaxTextBytes, " are told at once: ask for fewer ids"));
+                   }
+                   if (status.ok()) response->set_text(*text);
+                   reactor->Finish(ToGrpcStatus(status));
                  });
   return reactor;
 }

@@ -510,6 +510,20 @@ TEST_F(FrontendTest, NoTextAndNoIdsOnRequest) {
   EXPECT_THAT(sink_->sequences.at(0).token_ids, ElementsAre());
 }
 
+TEST(TenantsTest, NumbersAreForEverAndLimited) {
+  Tenants tenants;
+  EXPECT_EQ(*tenants.NumberOf(""), 0);
+  EXPECT_EQ(tenants.Find("t1"), -1);
+  for (int i = 1; i <= Tenants::kMaxTenants; ++i) EXPECT_EQ(*tenants.NumberOf("t" + std::to_string(i)), i);
+  EXPECT_EQ(*tenants.NumberOf("t7"), 7);
+  EXPECT_EQ(tenants.Find("t7"), 7);
+  EXPECT_EQ(tenants.NameOf(7), "t7");
+  const absl::Status full = tenants.NumberOf("one more").status();
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(full.message().find("4096"), std::string::npos) << full;
+  EXPECT_EQ(tenants.Find("one more"), -1);
+}
+
 TEST_F(FrontendTest, TokenizeAndDetokenizeCheckTheirInput) {
   std::latch done(4);
   frontend().Tokenize("hi", true, [&](const absl::StatusOr<std::vector<int32_t>>& ids) {

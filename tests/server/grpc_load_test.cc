@@ -9,18 +9,20 @@
 #include <thread>
 #include <vector>
 
+#include "google/rpc/error_details.pb.h"
 #include "tests/server/grpc_fixture.h"
 
 namespace quire {
 namespace {
 
 using ::quire::testing::FakeTokenizer;
+using ::quire::testing::GetDetail;
 using ::quire::testing::ServerFixture;
 using ::quire::testing::TextRequest;
 
 class SimTest : public ::testing::Test {
  protected:
-  explicit SimTest(int32_t max_num_batched_tokens = 2048) {
+  explicit SimTest(EngineOptions options = {}) {
     const std::string folder = absl::StrCat(::testing::TempDir(), "quire_sim_", getpid());
     std::filesystem::create_directories(folder);
     std::ofstream(folder + "/config.json")
@@ -28,12 +30,10 @@ class SimTest : public ::testing::Test {
                "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128,
                "rms_norm_eps": 1e-5, "max_position_embeddings": 512, "rope_theta": 10000.0, "eos_token_id": 257,
                "tie_word_embeddings": true})";
-    EngineOptions options;
     options.model_path = folder;
     options.device = DeviceKind::kSim;
     options.num_kv_blocks = 96;  // preempts now and then
     options.block_size = 16;
-    options.scheduler.max_num_batched_tokens = max_num_batched_tokens;
     options.seed = 1;
     options.sim_time_scale = 0.02;
     auto engine = CreateEngine(options);
@@ -145,7 +145,13 @@ TEST_F(SimTest, AnUnreadStreamHoldsNoBlocksAndIsCompleteWhenReadLate) {
 
 class SmallStepTest : public SimTest {
  protected:
-  SmallStepTest() : SimTest(/*max_num_batched_tokens=*/32) {}
+  SmallStepTest() : SimTest(Options()) {}
+
+  static EngineOptions Options() {
+    EngineOptions options;
+    options.scheduler.max_num_batched_tokens = 32;
+    return options;
+  }
 };
 
 TEST_F(SmallStepTest, AnUnreadPromptIsHeldAndItsLogprobsAreCompleteWhenReadLate) {
@@ -227,6 +233,42 @@ TEST_F(SimTest, DrainLetsTakenRequestsFinish) {
   EXPECT_TRUE(fixture_->frontend->WaitIdle(absl::InfiniteFuture()));
   for (std::thread& client : clients) client.join();
   EXPECT_EQ(finished, 16);
+}
+
+class ImpatientTest : public SimTest {
+ protected:
+  ImpatientTest() : SimTest(Options()) {}
+
+  static EngineOptions Options() {
+    EngineOptions options;
+    options.scheduler.max_num_seqs = 1;
+    options.max_queue_wait = absl::Milliseconds(1);
+    return options;
+  }
+};
+
+TEST_F(ImpatientTest, WhoWouldWaitTooLongIsToldForHowLong) {
+  // Eight clients for one place: as soon as it is known how fast requests start, some would have to wait.
+  std::atomic<bool> refused = false;
+  const auto ask = [&] {
+    while (!refused) {
+      v1::GenerateRequest request = TextRequest();
+      request.mutable_stopping()->set_max_tokens(8);
+      grpc::ClientContext context;
+      v1::GenerateResponse response;
+      const grpc::Status status = fixture_->stub->Generate(&context, request, &response);
+      if (status.ok()) continue;
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+      EXPECT_NE(status.error_message().find("max_queue_wait is 0.001 s"), std::string::npos) << status.error_message();
+      google::rpc::RetryInfo retry;
+      EXPECT_TRUE(GetDetail(status, &retry));
+      EXPECT_GT(retry.retry_delay().seconds() + retry.retry_delay().nanos(), 0);
+      refused = true;
+    }
+  };
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 8; ++i) clients.emplace_back(ask);
+  for (std::thread& client : clients) client.join();
 }
 
 }  // namespace

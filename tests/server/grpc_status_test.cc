@@ -130,6 +130,39 @@ TEST_F(GrpcTest, EveryRefusalHasItsStatusAndDetailsInBothForms) {
   }
 }
 
+TEST_F(GrpcTest, ARefusalTellsTheEnginesEstimateOfWhenToComeBack) {
+  absl::Status refusal = absl::ResourceExhaustedError("a request would wait about 12.5 s, max_queue_wait is 10 s");
+  refusal.SetPayload(kRetryMsPayload, absl::Cord("2500"));
+  engine_.RefuseWith(refusal);
+  for (const grpc::Status& status : {RunUnary(TextRequest()), RunStream(TextRequest())}) {
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_EQ(status.error_message(), refusal.message());
+    google::rpc::RetryInfo retry;
+    ASSERT_TRUE(GetDetail(status, &retry));
+    EXPECT_EQ(retry.retry_delay().seconds(), 2);
+    EXPECT_EQ(retry.retry_delay().nanos(), 500'000'000);
+  }
+}
+
+TEST_F(GrpcTest, ATenantHasOneNameForItsShareAndOneNumberForItsQuota) {
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>>> readers;
+  const auto submit = [&](const char* tenant) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    if (tenant != nullptr) contexts.back()->AddMetadata("x-tenant", tenant);
+    readers.push_back(stub().GenerateStream(contexts.back().get(), TextRequest()));
+    const EngineRequest request = engine_.WaitForRequest(readers.size());
+    return std::make_pair(request.tenant_name, request.tenant);
+  };
+  using Tenant = std::pair<std::string, int32_t>;
+  EXPECT_EQ(submit(nullptr), Tenant("", 0));
+  EXPECT_EQ(submit("acme"), Tenant("acme", 1));
+  EXPECT_EQ(submit("bolt"), Tenant("bolt", 2));
+  EXPECT_EQ(submit("acme"), Tenant("acme", 1));
+  EXPECT_EQ(submit(""), Tenant("", 0));
+  for (const auto& context : contexts) context->TryCancel();
+}
+
 TEST_F(GrpcTest, FailuresAfterTheFirstTokenAreStatusesAndOurFaultsOpaque) {
   const std::vector<std::pair<absl::Status, grpc::StatusCode>> cases = {
       {absl::FailedPreconditionError("logits are not finite"), grpc::StatusCode::FAILED_PRECONDITION},
@@ -205,6 +238,17 @@ TEST_F(GrpcTest, ModelInfoTokenizeAndDetokenize) {
   EXPECT_EQ(details.field_violations(0).field(), "text");
   detokenize.add_ids(4'000'000'000u);
   EXPECT_EQ(stub().Detokenize(&c4, detokenize, &text).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  // A piece of 64 KiB: 63 are less than the 4 MiB of an answer, 64 are just too many.
+  grpc::ClientContext c8, c9;
+  detokenize.mutable_ids()->Clear();
+  detokenize.mutable_ids()->Resize(63, FakeTokenizer::kFirstPiece);
+  ASSERT_TRUE(stub().Detokenize(&c8, detokenize, &text).ok());
+  EXPECT_EQ(text.text().size(), 63u << 16);
+  detokenize.add_ids(FakeTokenizer::kFirstPiece);
+  const grpc::Status too_much = stub().Detokenize(&c9, detokenize, &text);
+  EXPECT_EQ(too_much.error_code(), grpc::StatusCode::OUT_OF_RANGE);
+  EXPECT_EQ(too_much.error_message(),
+            "the text has 4194304 bytes; at most 4194288 are told at once: ask for fewer ids");
   detokenize.mutable_ids()->Resize((1 << 20) + 1, 'h');
   const grpc::Status too_many = stub().Detokenize(&c5, detokenize, &text);
   EXPECT_EQ(too_many.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
