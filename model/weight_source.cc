@@ -2,14 +2,9 @@
 
 #include <filesystem>
 #include <optional>
-#include <unordered_set>
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/dequantize.h"
@@ -21,13 +16,10 @@
 namespace quire {
 namespace {
 
-constexpr Part kLastPart = Part::kDown;
-
 // A tensor as a file holds it.
 struct StoredTensor {
   std::string_view type;               // the file's name for it
   std::optional<WeightFormat> format;  // empty if no kernel takes that type
-  std::vector<int64_t> shape;          // slowest first
   const std::byte* data = nullptr;
 };
 
@@ -46,19 +38,20 @@ std::vector<int32_t> DeinterleavedRows(int32_t heads, int32_t head_dim, int32_t 
 class FileWeightSource : public WeightSource {
  public:
   absl::StatusOr<WeightView> Matrix(Part part, int32_t layer) override {
-    QUIRE_ASSIGN_OR_RETURN(const StoredTensor tensor, Find(Name(part, layer, ".weight"), ShapeOf(config_, part)));
+    QUIRE_ASSIGN_OR_RETURN(const StoredTensor tensor, Find(TensorName(config_, container_, part, layer)));
     const PartShape shape = ShapeOf(config_, part);
     return WeightView{*tensor.format, shape.rows, shape.cols, tensor.data, RowBytes(*tensor.format, shape.cols),
                       RowOrder(part)};
   }
 
   absl::StatusOr<std::vector<float>> Vector(Part part, int32_t layer) override {
-    return ReadVector(Name(part, layer, ".weight"), ShapeOf(config_, part).rows);
+    return ReadVector(TensorName(config_, container_, part, layer), ShapeOf(config_, part).rows);
   }
 
   absl::StatusOr<std::vector<float>> Bias(Part part, int32_t layer) override {
-    QUIRE_ASSIGN_OR_RETURN(std::vector<float> stored,
-                           ReadVector(Name(part, layer, ".bias"), ShapeOf(config_, part).rows));
+    QUIRE_ASSIGN_OR_RETURN(
+        std::vector<float> stored,
+        ReadVector(TensorName(config_, container_, part, layer, /*is_bias=*/true), ShapeOf(config_, part).rows));
     const absl::Span<const int32_t> order = RowOrder(part);
     if (order.empty()) return stored;
     std::vector<float> values;
@@ -66,31 +59,20 @@ class FileWeightSource : public WeightSource {
     return values;
   }
 
-  // Finds every tensor of the model once; their names.
-  absl::StatusOr<std::unordered_set<std::string>> CheckAll() {
-    std::unordered_set<std::string> names;
-    for (int index = 0; index <= static_cast<int>(kLastPart); ++index) {
-      const Part part{static_cast<uint8_t>(index)};
-      if (part == Part::kHead && config_.tie_word_embeddings) continue;
-      const PartShape shape = ShapeOf(config_, part);
-      for (int32_t layer = 0; layer < (IsPerLayer(part) ? config_.num_layers : 1); ++layer) {
-        const std::string name = Name(part, layer, ".weight");
-        QUIRE_RETURN_IF_ERROR(Find(name, shape).status());
-        names.insert(name);
-        if (!shape.has_bias) continue;
-        const std::string bias_name = Name(part, layer, ".bias");
-        QUIRE_RETURN_IF_ERROR(Find(bias_name, {.rows = shape.rows}).status());
-        names.insert(bias_name);
-      }
-    }
-    return names;
+  // Whether kernels take all types.
+  absl::Status CheckTypes() const {
+    for (const ExpectedTensor& tensor : ExpectedTensors(config_, container_))
+      QUIRE_RETURN_IF_ERROR(Find(tensor.name).status());
+    return absl::OkStatus();
   }
 
  protected:
-  FileWeightSource(std::string path, const ModelConfig& config, bool gguf)
-      : path_(std::move(path)), config_(config), architecture_(FindArchitecture(config.architecture)), gguf_(gguf) {
-    QUIRE_CHECK(architecture_ != nullptr);
-    if (gguf && architecture_->gguf_interleaved_rows) {
+  // The file has passed CheckTensors.
+  FileWeightSource(std::string path, const ModelConfig& config, Container container)
+      : path_(std::move(path)), config_(config), container_(container) {
+    const Architecture* const architecture = FindArchitecture(config.architecture);
+    QUIRE_CHECK(architecture != nullptr);
+    if (container == Container::kGguf && architecture->gguf_interleaved_rows) {
       query_order_ = DeinterleavedRows(config.num_heads, config.head_dim, config.rope.rotary_dim);
       key_order_ = DeinterleavedRows(config.num_kv_heads, config.head_dim, config.rope.rotary_dim);
     }
@@ -98,60 +80,44 @@ class FileWeightSource : public WeightSource {
 
   virtual std::optional<StoredTensor> Lookup(const std::string& name) const = 0;
 
-  absl::Status Error(std::string_view name, std::string_view what) const {
-    return absl::InvalidArgumentError(absl::StrFormat("%s: tensor %s %s", path_, Printable(name), what));
-  }
-
  private:
-  std::string Name(Part part, int32_t layer, const char* suffix) const {
-    const PartNames& names = architecture_->part_names[static_cast<size_t>(part)];
-    return absl::StrCat(absl::StrReplaceAll(gguf_ ? names.gguf : names.hugging_face, {{"%d", absl::StrCat(layer)}}),
-                        suffix);
-  }
-
   absl::Span<const int32_t> RowOrder(Part part) const {
     if (part == Part::kQuery) return query_order_;
     if (part == Part::kKey) return key_order_;
     return {};
   }
 
-  absl::StatusOr<StoredTensor> Find(const std::string& name, const PartShape& shape) const {
+  absl::StatusOr<StoredTensor> Find(const std::string& name) const {
     std::optional<StoredTensor> tensor = Lookup(name);
-    if (!tensor) return Error(name, "is missing");
-    std::vector<int64_t> expected = {shape.rows};
-    if (shape.cols > 0) expected.push_back(shape.cols);
-    if (tensor->shape != expected) {
-      return Error(name, absl::StrFormat("has the shape [%s], expected is [%s]", absl::StrJoin(tensor->shape, ", "),
-                                         absl::StrJoin(expected, ", ")));
-    }
-    if (!tensor->format) return Error(name, absl::StrFormat("has the type %s, which is not supported", tensor->type));
-    return *std::move(tensor);
+    QUIRE_CHECK(tensor.has_value());
+    if (tensor->format) return *std::move(tensor);
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: tensor %s has the type %s, which is not supported", path_, Printable(name), tensor->type));
   }
 
   absl::StatusOr<std::vector<float>> ReadVector(const std::string& name, int64_t size) const {
-    QUIRE_ASSIGN_OR_RETURN(const StoredTensor tensor, Find(name, {.rows = size}));
+    QUIRE_ASSIGN_OR_RETURN(const StoredTensor tensor, Find(name));
     std::vector<float> values(size);
     DequantizeRow(*tensor.format, tensor.data, values.data(), size);
     return values;
   }
 
-  std::string path_;
+  const std::string path_;
   const ModelConfig& config_;
-  const Architecture* architecture_;
-  bool gguf_;
+  const Container container_;
   std::vector<int32_t> query_order_, key_order_;  // empty: as stored
 };
 
 class HfWeightSource : public FileWeightSource {
  public:
   HfWeightSource(std::unique_ptr<SafetensorsDirectory> files, const ModelConfig& config)
-      : FileWeightSource(files->path(), config, /*gguf=*/false), files_(std::move(files)) {}
+      : FileWeightSource(files->path(), config, Container::kSafetensors), files_(std::move(files)) {}
 
  private:
   std::optional<StoredTensor> Lookup(const std::string& name) const override {
     const SafetensorsFile::Tensor* found = files_->FindTensor(name);
     if (found == nullptr) return std::nullopt;
-    StoredTensor tensor{.type = found->dtype, .format = {}, .shape = found->shape, .data = found->data};
+    StoredTensor tensor{.type = found->dtype, .format = {}, .data = found->data};
     for (WeightFormat format : {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kBf16}) {
       if (Info(format).name == found->dtype) tensor.format = format;
     }
@@ -164,26 +130,14 @@ class HfWeightSource : public FileWeightSource {
 class GgufWeightSource : public FileWeightSource {
  public:
   GgufWeightSource(std::unique_ptr<GgufFile> file, const ModelConfig& config)
-      : FileWeightSource(file->path(), config, /*gguf=*/true), file_(std::move(file)) {}
-
-  absl::Status RefuseOthers(const std::unordered_set<std::string>& known) const {
-    for (const GgufFile::Tensor& tensor : file_->tensors()) {
-      const std::string name(tensor.name);
-      // Rotation tables: the first is part of the configuration, the second of old files and computed anyway.
-      const bool is_table = name == "rope_freqs.weight" || absl::EndsWith(name, ".attn_rot_embd.weight");
-      if (!known.contains(name) && !is_table) return Error(name, "is not known to this architecture");
-    }
-    return absl::OkStatus();
-  }
+      : FileWeightSource(file->path(), config, Container::kGguf), file_(std::move(file)) {}
 
  private:
   std::optional<StoredTensor> Lookup(const std::string& name) const override {
     const GgufFile::Tensor* found = file_->FindTensor(name);
     if (found == nullptr) return std::nullopt;
-    return StoredTensor{.type = FindGgufType(found->type)->name,
-                        .format = WeightFormatOfGgufType(found->type),
-                        .shape = {found->dims.rbegin(), found->dims.rend()},
-                        .data = found->data};
+    return StoredTensor{
+        .type = FindGgufType(found->type)->name, .format = WeightFormatOfGgufType(found->type), .data = found->data};
   }
 
   std::unique_ptr<GgufFile> file_;
@@ -191,46 +145,19 @@ class GgufWeightSource : public FileWeightSource {
 
 }  // namespace
 
-PartShape ShapeOf(const ModelConfig& config, Part part) {
-  const int64_t hidden = config.hidden_size, inner = config.intermediate_size;
-  const int64_t query = int64_t{config.num_heads} * config.head_dim;
-  const int64_t key = int64_t{config.num_kv_heads} * config.head_dim;
-  switch (part) {
-    case Part::kEmbedding:
-    case Part::kHead:
-      return {config.vocab_size, hidden};
-    case Part::kFinalNorm:
-    case Part::kAttentionNorm:
-    case Part::kMlpNorm:
-      return {hidden};
-    case Part::kQuery:
-      return {query, hidden, config.attention_bias};
-    case Part::kKey:
-    case Part::kValue:
-      return {key, hidden, config.attention_bias};
-    case Part::kOutput:
-      return {hidden, query, config.attention_output_bias};
-    case Part::kGate:
-    case Part::kUp:
-      return {inner, hidden, config.mlp_bias};
-    case Part::kDown:
-      return {hidden, inner, config.mlp_bias};
-  }
-  return {};
-}
-
 absl::StatusOr<std::unique_ptr<WeightSource>> OpenWeightSource(const std::string& path, const ModelConfig& config) {
+  std::unique_ptr<FileWeightSource> source;
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
     QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<SafetensorsDirectory> files, SafetensorsDirectory::Open(path));
-    auto source = std::make_unique<HfWeightSource>(std::move(files), config);
-    QUIRE_RETURN_IF_ERROR(source->CheckAll().status());
-    return source;
+    QUIRE_RETURN_IF_ERROR(CheckTensors(*files, config));
+    source = std::make_unique<HfWeightSource>(std::move(files), config);
+  } else {
+    QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<GgufFile> file, GgufFile::Open(path));
+    QUIRE_RETURN_IF_ERROR(CheckTensors(*file, config));
+    source = std::make_unique<GgufWeightSource>(std::move(file), config);
   }
-  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<GgufFile> file, GgufFile::Open(path));
-  auto source = std::make_unique<GgufWeightSource>(std::move(file), config);
-  QUIRE_ASSIGN_OR_RETURN(const std::unordered_set<std::string> names, source->CheckAll());
-  QUIRE_RETURN_IF_ERROR(source->RefuseOthers(names));
+  QUIRE_RETURN_IF_ERROR(source->CheckTypes());
   return source;
 }
 

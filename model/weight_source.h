@@ -10,24 +10,14 @@
 #include "kernels/ops.h"
 #include "model/architectures.h"
 #include "model/config.h"
+#include "model/model_tensors.h"
 
 namespace quire {
 
-// What the configuration says of a part: rows x cols, or a vector of `rows` if cols is 0.
-struct PartShape {
-  int64_t rows = 0;
-  int64_t cols = 0;
-  bool has_bias = false;
-};
-PartShape ShapeOf(const ModelConfig& config, Part part);
-
-// True if the part stands once in every layer, false if once in the model.
-constexpr bool IsPerLayer(Part part) { return part >= Part::kAttentionNorm; }
-
-// Where weights come from. Every shape has been checked against the configuration when a tensor is handed out, and q
+// Where weights come from. Every shape has been checked against the configuration before a tensor is handed out, and q
 // and k come with the row order that half-split rotation needs. Thread-compatible.
 //
-// Errors are kInvalidArgument naming file and tensor, and shape found and expected where it is the shape.
+// Errors are kInvalidArgument naming file, tensor and type: no kernel takes that type.
 // `layer` is ignored for parts of the whole model.
 class WeightSource {
  public:
@@ -43,9 +33,8 @@ class WeightSource {
   virtual void Release() {}
 };
 
-// The weights in a Hugging Face directory or a .gguf file, all of which have been found and checked: nothing is missing
-// and, in a GGUF file, whose tensors define the model, nothing is there that the architecture does not know. `config`
-// is what LoadModelConfig gave for the same path; it must outlive the source.
+// The weights in a Hugging Face directory or a .gguf file, all of which have been found and checked (CheckTensors),
+// their types too. `config` is what LoadModelConfig gave for the same path; it must outlive the source.
 absl::StatusOr<std::unique_ptr<WeightSource>> OpenWeightSource(const std::string& path, const ModelConfig& config);
 
 // Weights from nothing but shapes and `seed`, in bf16: for measuring. `config` must outlive the source.

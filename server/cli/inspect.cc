@@ -13,6 +13,7 @@
 #include "model/config.h"
 #include "model/gguf.h"
 #include "model/gguf_types.h"
+#include "model/model_tensors.h"
 #include "model/safetensors.h"
 #include "server/cli/commands.h"
 #include "server/cli/format.h"
@@ -31,8 +32,9 @@ std::string GgufTypeName(uint32_t type) {
   return info != nullptr ? std::string(info->name) : absl::StrCat("type ", type);
 }
 
-absl::StatusOr<TensorGroups> CountGgufTensors(const std::string& path) {
+absl::StatusOr<TensorGroups> CountGgufTensors(const std::string& path, const ModelConfig& config) {
   QUIRE_ASSIGN_OR_RETURN(const auto file, GgufFile::Open(path));
+  QUIRE_RETURN_IF_ERROR(CheckTensors(*file, config));
   TensorGroups groups;
   for (const GgufFile::Tensor& tensor : file->tensors()) {
     TensorGroup& group = groups[GgufTypeName(tensor.type)];
@@ -42,10 +44,12 @@ absl::StatusOr<TensorGroups> CountGgufTensors(const std::string& path) {
   return groups;
 }
 
-absl::StatusOr<TensorGroups> CountTensors(const std::string& path) {
+// Of a model that has what its configuration promises.
+absl::StatusOr<TensorGroups> CountTensors(const std::string& path, const ModelConfig& config) {
   std::error_code error;
-  if (!std::filesystem::is_directory(path, error)) return CountGgufTensors(path);
+  if (!std::filesystem::is_directory(path, error)) return CountGgufTensors(path, config);
   QUIRE_ASSIGN_OR_RETURN(const auto directory, SafetensorsDirectory::Open(path));
+  QUIRE_RETURN_IF_ERROR(CheckTensors(*directory, config));
   TensorGroups groups;
   for (const auto& [name, tensor] : directory->tensors()) {
     TensorGroup& group = groups[std::string(tensor->dtype)];
@@ -68,7 +72,7 @@ struct Inspection {
 absl::StatusOr<Inspection> Inspect(const InspectOptions& options) {
   Inspection result;
   QUIRE_ASSIGN_OR_RETURN(result.config, LoadModelConfig(options.model));
-  QUIRE_ASSIGN_OR_RETURN(result.tensors, CountTensors(options.model));
+  QUIRE_ASSIGN_OR_RETURN(result.tensors, CountTensors(options.model, result.config));
   for (const auto& [type, group] : result.tensors) result.weight_bytes += group.bytes;
   const ModelConfig& config = result.config;
   const int64_t element_bytes = options.kv_dtype == "f32" ? 4 : 2;

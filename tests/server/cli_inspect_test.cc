@@ -75,5 +75,20 @@ TEST(InspectTest, BadModelsEndWith66) {
   EXPECT_NE(no_model.err, "");
 }
 
+TEST(InspectTest, ModelsThatLackWhatTheyPromiseEndWith66) {
+  if (!testing::RefPath("malformed/manifest.json")) GTEST_SKIP() << "no oracle data malformed";
+  const std::vector<std::pair<std::string, std::string>> cases = {{"gguf/model_missing_tensor.gguf", "is missing"},
+                                                                  {"gguf/model_wrong_shape.gguf", "has the shape"},
+                                                                  {"index/tensor_not_in_index", "is missing"},
+                                                                  {"config/vocab_differs_from_rows", "has the shape"}};
+  for (const auto& [file, problem] : cases) {
+    const RunResult result = RunCli({"inspect", *testing::RefPath("malformed/" + file)});
+    EXPECT_EQ(result.exit_code, 66) << file;
+    EXPECT_EQ(result.out, "") << file;
+    EXPECT_THAT(result.err, HasSubstr(file));
+    EXPECT_THAT(result.err, HasSubstr(problem));
+  }
+}
+
 }  // namespace
 }  // namespace quire::cli
