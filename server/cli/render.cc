@@ -243,8 +243,7 @@ std::string StatsText(const v1::GetStatsResponse& stats) {
       Percent(stats.prefix_hit_tokens(), stats.prefix_query_tokens()), stats.prefix_hit_tokens(),
       stats.prefix_query_tokens(), stats.evictions(), stats.preemptions(), stats.swaps(), stats.host_blocks_used(),
       stats.host_blocks_total(), BytesText(static_cast<double>(stats.host_bytes_out())),
-      BytesText(static_cast<double>(stats.host_bytes_in())), stats.streams_stalled(),
-      stats.output_queue_waits());
+      BytesText(static_cast<double>(stats.host_bytes_in())), stats.streams_stalled(), stats.output_queue_waits());
   if (stats.steps() > 0) {
     absl::StrAppend(&text, "mean step\n", StepText(stats.total_step_seconds(), static_cast<double>(stats.steps())));
     absl::StrAppend(&text, "last step\n", StepText(stats.last_step_seconds(), 1));
