@@ -96,13 +96,19 @@ void Scheduler::Probe(Sequence* sequence) {
   if (sequence->probed_step != 0 && step_ + 1 - sequence->probed_step < kProbeSteps) return;
   sequence->probed_step = step_ + 1;
   sequence->probed_hit = sequence->probed_on_host = 0;
-  if (!blocks_->prefix_cache_enabled()) return;
+  const bool is_fork = sequence->group->request.fork_of.handle != 0;
+  if (!blocks_->prefix_cache_enabled() && !is_fork) return;
   Start(sequence);
   const PrefixMatch match =
       blocks_->MatchPrefix(sequence->keys, sequence->tokens, CacheableTokens(*sequence), probe_table_);
   sequence->probed_hit = match.num_tokens;
   sequence->probed_on_host = match.host_blocks;
   probe_table_.Clear();
+  const int32_t forkable = is_fork ? FindForkSource(*sequence).num_tokens : 0;
+  if (forkable > sequence->probed_hit) {
+    sequence->probed_hit = forkable;
+    sequence->probed_on_host = 0;
+  }
 }
 
 // A place in the batch, if need be at the cost of running work that may be interrupted.
@@ -141,9 +147,7 @@ bool Scheduler::TryAdmit(Sequence* sequence, bool may_interrupt) {
   Start(sequence);
   const int32_t known = sequence->num_tokens();
   const bool kept = !sequence->table.empty();  // on the host
-  const PrefixMatch match =
-      kept ? PrefixMatch{.num_tokens = sequence->table.num_stored()}
-           : blocks_->MatchPrefix(sequence->keys, sequence->tokens, CacheableTokens(*sequence), sequence->table);
+  const PrefixMatch match = kept ? PrefixMatch{.num_tokens = sequence->table.num_stored()} : TakePrefix(sequence);
   if (blocks_->BlocksMissing(sequence->table, known) + BlocksKept() > blocks_->num_unused() &&
       !(may_interrupt && InterruptForBlocks(sequence))) {
     if (!kept) sequence->table.Clear();
@@ -167,7 +171,7 @@ void Scheduler::NoteAdmitted(SequenceGroup* group, const PrefixMatch& match) {
   const bool all_scored = group->next_score_position == group->prompt_len();
   const bool may_hit = all_scored && blocks_->prefix_cache_enabled() && group->request.reads_cache;
   stats_.prefix_query_tokens += may_hit ? group->prompt_len() : 0;
-  stats_.prefix_hit_tokens += match.num_tokens;
+  stats_.prefix_hit_tokens += may_hit ? match.num_tokens : 0;
   admission_rate_.NoteStart(group->prompt_len());
 }
 

@@ -11,6 +11,13 @@
 
 namespace quire {
 
+// A sequence of another request that begins as this one does. It saves work and changes nothing else: as long as that
+// sequence runs, its blocks are shared as far as the tokens agree, with or without the prefix cache.
+struct ForkOrigin {
+  uint64_t handle = 0;  // 0: none
+  int32_t sequence_index = 0;
+};
+
 // A request as the engine takes it: validated, tokenised, with the keys of its prompt's full blocks. Made by
 // MakeEngineRequest, so that the hashing happens on the caller's thread.
 struct EngineRequest {
@@ -22,6 +29,7 @@ struct EngineRequest {
   int32_t priority = 0;  // lower runs first (unlike retention); equal priorities are first come first served
   absl::Time deadline = absl::InfiniteFuture();
   absl::Time arrival;  // when the front end took it
+  ForkOrigin fork_of;
   // What the prefix cache may do for it. Retention priorities run the other way than `priority`: higher stays longer.
   int32_t tenant = 0;  // whose cache quota its blocks count for; 0: nobody's
   bool reads_cache = true, writes_cache = true;

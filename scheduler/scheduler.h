@@ -182,6 +182,13 @@ class Scheduler {
   bool SurelyLacksBlocks(const Sequence& sequence) const;
   int32_t CacheableTokens(const Sequence& sequence) const;
   bool TryAdmit(Sequence* sequence, bool may_interrupt);
+  // fork.cc
+  struct ForkSource {
+    const Sequence* parent = nullptr;
+    int32_t num_tokens = 0;
+  };
+  ForkSource FindForkSource(const Sequence& sequence) const;
+  PrefixMatch TakePrefix(Sequence* sequence);
   void Start(Sequence* sequence);
   void NoteStart(const Sequence& sequence);
   void NoteAdmitted(SequenceGroup* group, const PrefixMatch& match);

@@ -51,6 +51,7 @@ FrontendOptions MakeFrontendOptions(const ServerConfig& config) {
   // At least two: one long text shall not make all others wait.
   options.num_tokenizer_threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 2, 4);
   options.max_encoding_requests = config.engine.max_queued_requests;
+  options.max_remembered_tokens = config.fork_memory_tokens;
   options.on_finished = &LogRequest;
   return options;
 }

@@ -142,8 +142,8 @@ void SamplingFields(Ar& ar, T& params) {
 
 template <typename Ar, typename T>
 void RequestFields(Ar& ar, T& request) {
-  auto& [handle, prompt_ids, prompt_hashes, root_hash, params, priority, deadline, arrival, tenant, reads_cache,
-         writes_cache, retention, tenant_name, offline, ttft_target, tpot_target] = request;
+  auto& [handle, prompt_ids, prompt_hashes, root_hash, params, priority, deadline, arrival, fork_of, tenant,
+         reads_cache, writes_cache, retention, tenant_name, offline, ttft_target, tpot_target] = request;
   auto step = static_cast<int64_t>(handle - ar.state().handle);
   ar.Signed("handle", step);
   if constexpr (Ar::kReads) handle = ar.state().handle + static_cast<uint64_t>(step);
@@ -155,6 +155,11 @@ void RequestFields(Ar& ar, T& request) {
   ar.Range("priority", priority, kMinTraceInt, kMaxTraceInt);
   ar.Time("deadline", deadline);
   ar.Time("arrival", arrival);
+  auto& [fork_handle, fork_sequence] = fork_of;
+  auto fork_step = fork_handle == 0 ? 0 : static_cast<int64_t>(fork_handle - handle);
+  ar.Signed("fork_of", fork_step);
+  if constexpr (Ar::kReads) fork_handle = fork_step == 0 ? 0 : handle + static_cast<uint64_t>(fork_step);
+  ar.Range("fork_sequence", fork_sequence, 0, 65535);
   ar.Range("tenant", tenant, 0, kMaxTraceTenant);
   ar.Range("reads_cache", reads_cache, 0, 1);
   ar.Range("writes_cache", writes_cache, 0, 1);

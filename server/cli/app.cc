@@ -73,10 +73,16 @@ void AddGenerate(CLI::App& app, GenerateOptions& options, Command& command) {
   sub->add_flag("--no-special-tokens", options.no_special_tokens, "Do not add bos to a text prompt");
   sub->add_option("--salt", options.salt, "Share cached prefixes only with requests of the same salt");
   sub->add_option("--priority", options.priority, "Lower runs first, -1000 to 1000");
-  sub->add_flag("--no-stream", options.no_stream, "One answer at the end");
+  CLI::Option* fork = sub->add_option("--fork", options.fork,
+                                      "Go on from this request of yours, live or finished lately; the prompt follows "
+                                      "its tokens and may be missing");
+  sub->add_option("--at", options.fork_at, "Keep so many tokens of it, its prompt included; all if unset")->needs(fork);
+  sub->add_option("--fork-sequence", options.fork_sequence, "Which of its sequences")->needs(fork);
+  sub->add_flag("--no-stream", options.no_stream, "One answer at the end")->excludes(fork);
   sub->add_flag("--json", options.json, "One JSON object a message, a last one with usage and timings");
   sub->callback([&] {
-    if (!options.prompt && options.ids.empty()) throw CLI::RequiredError("PROMPT or --ids");
+    if (!options.prompt && options.ids.empty() && options.fork.empty())
+      throw CLI::RequiredError("PROMPT, --ids or --fork");
     command = [&](Session& session) { return RunGenerate(options, session); };
   });
 }

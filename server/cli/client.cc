@@ -172,6 +172,14 @@ class GrpcClient : public Client {
     return std::make_shared<StreamCallOf<v1::GenerateRequest, v1::GenerateResponse>>(
         prepare, request, rpc_timeout_, std::move(on_message), std::move(on_done));
   }
+  std::shared_ptr<Call> NewFork(const v1::ForkRequest& request, OnMessage<v1::GenerateResponse> on_message,
+                                OnDone on_done) override {
+    const auto prepare = [this](grpc::ClientContext* context, const v1::ForkRequest& sent) {
+      return generation_->PrepareAsyncFork(context, sent, &queue_);
+    };
+    return std::make_shared<StreamCallOf<v1::ForkRequest, v1::GenerateResponse>>(
+        prepare, request, rpc_timeout_, std::move(on_message), std::move(on_done));
+  }
   std::shared_ptr<Call> NewSubscribe(const v1::SubscribeKvEventsRequest& request, OnMessage<v1::KvEvents> on_message,
                                      OnDone on_done) override {
     const auto prepare = [this](grpc::ClientContext* context, const v1::SubscribeKvEventsRequest& sent) {

@@ -47,6 +47,8 @@ class Client {
   using OnDone = std::function<void(const absl::Status&)>;
   virtual std::shared_ptr<Call> NewGenerate(const v1::GenerateRequest& request,
                                             OnMessage<v1::GenerateResponse> on_message, OnDone on_done) = 0;
+  virtual std::shared_ptr<Call> NewFork(const v1::ForkRequest& request, OnMessage<v1::GenerateResponse> on_message,
+                                        OnDone on_done) = 0;
   virtual std::shared_ptr<Call> NewSubscribe(const v1::SubscribeKvEventsRequest& request,
                                              OnMessage<v1::KvEvents> on_message, OnDone on_done) = 0;
 

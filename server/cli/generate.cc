@@ -18,7 +18,7 @@ v1::GenerateRequest MakeRequest(const GenerateOptions& options, const std::strin
   request.set_request_id(options.request_id);
   request.set_model(options.model);
   if (options.ids.empty()) {
-    request.set_text(prompt);
+    if (options.prompt) request.set_text(prompt);
     if (options.no_special_tokens) request.set_add_special_tokens(false);
   } else {
     request.mutable_token_ids()->mutable_ids()->Assign(options.ids.begin(), options.ids.end());
@@ -52,6 +52,15 @@ v1::GenerateRequest MakeRequest(const GenerateOptions& options, const std::strin
   if (!options.salt.empty()) request.mutable_cache()->set_salt(options.salt);
   if (options.priority) request.set_priority(*options.priority);
   return request;
+}
+
+v1::ForkRequest MakeFork(const GenerateOptions& options, v1::GenerateRequest request) {
+  v1::ForkRequest fork;
+  fork.set_request_id(options.fork);
+  fork.set_sequence(options.fork_sequence);
+  if (options.fork_at) fork.set_at_token(*options.fork_at);
+  *fork.mutable_request() = std::move(request);
+  return fork;
 }
 
 // Prints an answer as it comes. One sequence is streamed; several are kept and printed one after the other at the end.
@@ -127,12 +136,14 @@ int RunGenerate(const GenerateOptions& options, Session& session) {
     if (response.ok()) printer.Add(*response);
   } else {
     absl::Notification done;
-    const std::shared_ptr<Call> call = client->NewGenerate(
-        request, [&](const v1::GenerateResponse& message) { printer.Add(message); },
-        [&](const absl::Status& result) {
-          status = result;
-          done.Notify();
-        });
+    const auto on_message = [&](const v1::GenerateResponse& message) { printer.Add(message); };
+    const auto on_done = [&](const absl::Status& result) {
+      status = result;
+      done.Notify();
+    };
+    const std::shared_ptr<Call> call = options.fork.empty()
+                                           ? client->NewGenerate(request, on_message, on_done)
+                                           : client->NewFork(MakeFork(options, request), on_message, on_done);
     InterruptWatch interrupt([&] { call->Cancel(); });
     call->Start();
     done.WaitForNotification();

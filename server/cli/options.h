@@ -33,6 +33,9 @@ struct GenerateOptions {
   bool no_special_tokens = false;
   std::string salt;
   std::optional<int32_t> priority;
+  std::string fork;  // request id; empty: a request of its own
+  std::optional<uint32_t> fork_at;
+  uint32_t fork_sequence = 0;
   bool no_stream = false;
   bool json = false;
 };

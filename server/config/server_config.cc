@@ -53,6 +53,8 @@ void AddServerFlags(CLI::App& app, ServerConfig& config) {
                  "seconds after SIGTERM: not ready, but still accepting");
   AddSecondsFlag(app, "--stall-timeout", config.stall_timeout, 0.01, kDay,
                  "seconds after which a client that does not read is cancelled");
+  AddIntFlag(app, "--fork-memory-tokens", config.fork_memory_tokens, 0, int64_t{1} << 40,
+             "tokens of finished requests that Fork can still name, 4 bytes each; 0: live requests only");
   app.add_option_function<std::string>(
          "--log-level",
          [&config](const std::string& level) {

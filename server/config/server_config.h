@@ -22,6 +22,7 @@ struct ServerConfig {
   absl::Duration drain_timeout = absl::Seconds(30);  // from SIGTERM to aborting what still runs
   absl::Duration lame_duck = absl::ZeroDuration();   // after SIGTERM: not ready but still accepting
   absl::Duration stall_timeout = absl::Seconds(30);  // a client that reads nothing for so long is cancelled
+  int64_t fork_memory_tokens = 1 << 20;              // of finished requests that Fork can name, 4 bytes each
   std::string log_level = "info";                    // trace, debug, info, warn, error, off
   bool log_json = false;
   bool check_only = false;  // --check-config

@@ -9,6 +9,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/philox.h"
 #include "kernels/base/status_macros.h"
+#include "model/tokenizer/utf8.h"
 #include "server/frontend/detokenizer.h"
 #include "server/frontend/errors.h"
 
@@ -90,6 +91,7 @@ Frontend::Frontend(Engine& engine, const Tokenizer& tokenizer, FrontendOptions o
       options_(std::move(options)),
       validator_(MakeLimits(engine.info(), tokenizer, options_)),
       id_key_(RandomKey()),
+      memory_(options_.max_remembered_tokens),
       pool_({options_.num_tokenizer_threads, options_.max_encoding_requests, options_.max_encoding_bytes}),
       duplicates_({.num_threads = 1, .max_tasks = kMaxDuplicates}),
       cache_(engine, *this) {
@@ -130,6 +132,40 @@ absl::StatusOr<uint64_t> Frontend::Generate(GenerateRequest request, std::shared
   return live->handle;
 }
 
+absl::StatusOr<uint64_t> Frontend::Fork(ForkRequest fork, std::shared_ptr<OutputSink> sink) {
+  QUIRE_RETURN_IF_ERROR(SetForkPoint(&fork));
+  return Generate(std::move(fork.request), std::move(sink));
+}
+
+absl::Status Frontend::SetForkPoint(ForkRequest* fork) const {
+  const std::shared_ptr<const TokenRecord> record = memory_.Find(fork->request.tenant, fork->request_id);
+  if (record == nullptr) {
+    // The id goes into a status message, which must be text.
+    const std::string id = utf8::IsValid(fork->request_id) ? fork->request_id.substr(0, 256) : "?";
+    return absl::NotFoundError(absl::StrCat("request_id: no request '", id, "' of this tenant is live or was lately"));
+  }
+  if (fork->sequence < 0 || fork->sequence >= record->num_sequences()) {
+    return InvalidField("sequence", absl::StrCat(fork->sequence, " is out of range; must be in [0, ",
+                                                 record->num_sequences() - 1, "]"));
+  }
+  const auto sequence = static_cast<int32_t>(fork->sequence);
+  std::vector<int32_t> tokens = record->Tokens(sequence);
+  const auto known = static_cast<int64_t>(tokens.size());
+  const int64_t at = fork->at_token.value_or(known);
+  if (at < 1 || at > known) {
+    return InvalidField("at_token",
+                        absl::StrCat(at, " is out of range; must be in [1, ", known, "], the tokens known so far"));
+  }
+  tokens.resize(at);
+  std::string& salt = fork->request.cache.salt;
+  if (!salt.empty() && salt != record->origin().cache_salt) {
+    return InvalidField("request.cache.salt", "is not that of the forked request; leave it out");
+  }
+  salt = record->origin().cache_salt;
+  fork->request.fork = ForkPoint{record->origin().handle, sequence, std::move(tokens)};
+  return absl::OkStatus();
+}
+
 absl::Status Frontend::PostEncode(const std::shared_ptr<ValidatedRequest>& request,
                                   const std::shared_ptr<LiveRequest>& live) {
   return Annotate(pool_.Post(PromptBytes(*request),
@@ -166,7 +202,10 @@ absl::Status Frontend::TrySubmit(ValidatedRequest request, const std::shared_ptr
                          Validator::FitRetention(request.cache, static_cast<int32_t>(ids.size())));
   QUIRE_ASSIGN_OR_RETURN(const int32_t tenant, tenants_.NumberOf(request.tenant));
 
+  const auto tokens = std::make_shared<TokenRecord>(
+      TokenRecord::Origin{live->request_id, request.tenant, request.cache.salt, live->handle}, ids, params.n);
   StreamOptions stream;
+  stream.tokens = tokens;
   stream.hidden_stops = AddHiddenStops(&params);
   stream.params = params;
   stream.want_text = request.want_text;
@@ -178,6 +217,8 @@ absl::Status Frontend::TrySubmit(ValidatedRequest request, const std::shared_ptr
     FinishAborted(*live);
     return absl::OkStatus();
   }
+  live->tokens = tokens;
+  memory_.Begin(tokens);
 
   const KeyContext context = KeyContextOf(request.cache.salt, request.tenant);
   EngineRequest out = MakeEngineRequest(std::move(ids), std::move(params), engine_.info().block_size, context);
@@ -186,6 +227,7 @@ absl::Status Frontend::TrySubmit(ValidatedRequest request, const std::shared_ptr
   out.deadline = request.deadline;
   out.arrival = live->arrival;
   out.tenant_name = std::move(request.tenant);
+  out.fork_of = request.fork_of;
   out.offline = request.offline;
   out.ttft_target = request.ttft_target;
   out.tpot_target = request.tpot_target;
@@ -270,10 +312,12 @@ KeyContext Frontend::KeyContextOf(const std::string& salt, const std::string& te
 absl::StatusOr<std::vector<int32_t>> Frontend::TakePromptIds(ValidatedRequest& request) const {
   auto* text = std::get_if<std::string>(&request.prompt);
   if (text == nullptr) return std::move(std::get<std::vector<int32_t>>(request.prompt));
+  std::vector<int32_t> ids = std::move(request.before_text);
   absl::StatusOr<std::vector<int32_t>> encoded = tokenizer_.Encode(*text, request.add_special_tokens);
   *text = {};
   if (!encoded.ok()) return InvalidField("text", std::string(encoded.status().message()));
-  return encoded;
+  ids.insert(ids.end(), encoded->begin(), encoded->end());
+  return ids;
 }
 
 void Frontend::EncodePrompt(std::shared_ptr<ValidatedRequest> request,
@@ -308,6 +352,7 @@ void Frontend::Stop() {
 }
 
 void Frontend::NoteEnd(LiveRequest& live, const absl::Status& status) {
+  if (live.tokens != nullptr) memory_.Finish(live.tokens);
   // Before the client hears of the end: it may use the id again at once.
   live_.ReleaseId(live);
   if (!options_.on_finished) return;

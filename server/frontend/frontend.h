@@ -41,8 +41,9 @@ struct FrontendOptions {
   uint64_t seed = 0;                            // of the seeds given to requests that bring none
   int32_t num_output_shards = 1;                // as in EngineOptions
   int32_t num_tokenizer_threads = 1;
-  int32_t max_encoding_requests = 1024;    // requests between arrival and engine; beyond: kResourceExhausted
-  int64_t max_encoding_bytes = 256 << 20;  // their texts together; one text alone is always taken
+  int32_t max_encoding_requests = 1024;     // requests between arrival and engine; beyond: kResourceExhausted
+  int64_t max_encoding_bytes = 256 << 20;   // their texts together; one text alone is always taken
+  int64_t max_remembered_tokens = 1 << 20;  // of finished requests that Fork can name, 4 bytes each
   // How long a request waits for a live one of the same id: its client may have cancelled that just before, and the
   // cancellation is not noticed yet.
   absl::Duration duplicate_wait = absl::Milliseconds(250);
@@ -66,6 +67,10 @@ class Frontend {
   // told Accepted at most: kInvalidArgument, kNotFound (model), kResourceExhausted, kUnavailable, kDeadlineExceeded.
   // What takes time comes through the sink: checks that need the token count, and kAlreadyExists (live id).
   absl::StatusOr<uint64_t> Generate(GenerateRequest request, std::shared_ptr<OutputSink> sink);
+
+  // The same for a request whose prompt begins with the tokens of another one of the same tenant, live or remembered.
+  // kNotFound if there is none; kInvalidArgument for a sequence or a token that it has not.
+  absl::StatusOr<uint64_t> Fork(ForkRequest fork, std::shared_ptr<OutputSink> sink);
 
   // The reader has gone: ends the request with kCancelled. Finished handles are ignored.
   void Cancel(uint64_t handle);
@@ -115,6 +120,8 @@ class Frontend {
   // The same once the id is free.
   absl::Status PostDuplicate(const std::shared_ptr<ValidatedRequest>& request,
                              const std::shared_ptr<LiveRequest>& live);
+  // Aims a request at the point where it forks off.
+  absl::Status SetForkPoint(ForkRequest* fork) const;
   absl::Status TrySubmit(ValidatedRequest request, const std::shared_ptr<LiveRequest>& live);
   // Ends a request that the engine has not got, unless `status` is OK.
   void FailIf(const absl::Status& status, LiveRequest& live);
@@ -134,6 +141,7 @@ class Frontend {
   std::atomic<uint64_t> num_seeds_ = 0;
   Tenants tenants_;
   LiveRequests live_;
+  TokenMemory memory_;
   TokenizerPool pool_;
   TokenizerPool duplicates_;  // a thread that waits for ids, one after the other
   CacheAdmin cache_;

@@ -36,6 +36,13 @@ struct CacheRequest {
   std::vector<Breakpoint> breakpoints;
 };
 
+// What Fork puts before the prompt of a request, which may then be missing.
+struct ForkPoint {
+  uint64_t handle = 0;  // of the forked request
+  int32_t sequence_index = 0;
+  std::vector<int32_t> tokens;
+};
+
 // What a client asked for, before anything of it is believed: the fields, defaults and meanings of GenerateRequest in
 // proto/quire/v1/generation.proto. Integers are wide enough for whatever a client may write, so that the validator and
 // no conversion decides.
@@ -73,7 +80,16 @@ struct GenerateRequest {
   absl::Time deadline = absl::InfiniteFuture();
   bool offline = false;
   std::optional<int64_t> ttft_target_ms, tpot_target_ms;
+  std::optional<ForkPoint> fork;  // not a field of the message
   std::string tenant;  // whose share it counts against and whose cached prefixes it sees; not a field of the message
+};
+
+// The fields of ForkRequest.
+struct ForkRequest {
+  std::string request_id;
+  int64_t sequence = 0;
+  std::optional<int64_t> at_token;
+  GenerateRequest request;
 };
 
 }  // namespace quire

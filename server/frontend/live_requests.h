@@ -13,6 +13,7 @@
 #include "kernels/base/mutex.h"
 #include "server/frontend/output_sink.h"
 #include "server/frontend/request_stream.h"
+#include "server/frontend/token_memory.h"
 
 namespace quire {
 
@@ -24,9 +25,10 @@ struct LiveRequest {
   absl::Time arrival;
   // Made by the tokenizer thread before the engine hears of the request; the detokenizer's own from then on.
   std::unique_ptr<RequestStream> stream;
-  bool sink_ended = false;    // the client has had its end; like `stream`
-  bool touched = false;       // by the step in the detokenizer's hands
-  bool engine_ended = false;  // the engine has had its last word; like `stream`
+  std::shared_ptr<TokenRecord> tokens;  // likewise; null until the prompt's ids are known
+  bool sink_ended = false;              // the client has had its end; like `stream`
+  bool touched = false;                 // by the step in the detokenizer's hands
+  bool engine_ended = false;            // the engine has had its last word; like `stream`
 
   // Guarded by LiveRequests' mutex.
   EndCause cause = EndCause::kNone;

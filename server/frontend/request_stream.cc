@@ -150,6 +150,7 @@ Timings RequestStream::timings() const {
 void RequestStream::AddToken(const SequenceOutput& output, absl::Span<const TokenLogprob> logprobs,
                              Sequence& sequence) {
   ++usage_.completion_tokens;
+  if (options_.tokens != nullptr) options_.tokens->Append(sequence.delta.index, output.token_id);
   if (options_.want_token_ids) sequence.delta.token_ids.push_back(output.token_id);
   if (options_.params.logprobs) {
     sequence.delta.logprobs.push_back(

@@ -16,6 +16,7 @@
 #include "scheduler/engine.h"
 #include "server/frontend/output_sink.h"
 #include "server/frontend/stop_checker.h"
+#include "server/frontend/token_memory.h"
 
 namespace quire {
 
@@ -32,6 +33,7 @@ struct StreamOptions {
   // Stop strings that are the spelling of a hidden special token: (its id, index in params.stop_strings). Such text
   // never appears, so the id stands for it; the engine has these ids among its stop ids.
   std::vector<std::pair<int32_t, int32_t>> hidden_stops;
+  std::shared_ptr<TokenRecord> tokens;  // notes what is generated; null: nobody does
 };
 
 // Turns the engine's events about one request into what its client reads: text without half characters, cut at stop

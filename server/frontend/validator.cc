@@ -280,6 +280,11 @@ absl::StatusOr<Retention> Validator::FitRetention(const CacheRequest& cache, int
 
 absl::Status Validator::CheckPrompt(GenerateRequest* in, ValidatedRequest* out) const {
   out->add_special_tokens = in->add_special_tokens;
+  std::vector<int32_t> ids;
+  if (in->fork) {
+    out->fork_of = {in->fork->handle, in->fork->sequence_index};
+    ids = std::move(in->fork->tokens);
+  }
   if (auto* text = std::get_if<std::string>(&in->prompt)) {
     const auto bytes = static_cast<int64_t>(text->size());
     if (bytes > limits_.max_text_bytes)
@@ -287,13 +292,15 @@ absl::Status Validator::CheckPrompt(GenerateRequest* in, ValidatedRequest* out) 
                                                " tokens, which leaves at most ", limits_.max_text_bytes, " bytes"));
     if (!utf8::IsValid(*text)) return InvalidField("text", "not valid UTF-8");
     out->prompt = std::move(*text);
+    out->before_text = std::move(ids);
     return absl::OkStatus();
   }
+  static const std::vector<int64_t> kNothing;
   const auto* given = std::get_if<std::vector<int64_t>>(&in->prompt);
-  if (given == nullptr) return InvalidField("prompt", "is missing; give text or token_ids");
-  QUIRE_RETURN_IF_ERROR(CheckLength(static_cast<int64_t>(given->size())));
-  std::vector<int32_t> ids;
-  ids.reserve(given->size());
+  if (given == nullptr && !in->fork) return InvalidField("prompt", "is missing; give text or token_ids");
+  if (given == nullptr) given = &kNothing;
+  QUIRE_RETURN_IF_ERROR(CheckLength(static_cast<int64_t>(ids.size() + given->size())));
+  ids.reserve(ids.size() + given->size());
   for (size_t i = 0; i < given->size(); ++i) {
     QUIRE_RETURN_IF_ERROR(CheckInt(absl::StrCat("token_ids.ids[", i, "]"), (*given)[i], 0, limits_.vocab_size - 1));
     ids.push_back(static_cast<int32_t>((*given)[i]));

@@ -37,6 +37,8 @@ class ValidatedRequest {
   std::string request_id;                                  // may still be empty
   std::variant<std::string, std::vector<int32_t>> prompt;  // text (valid UTF-8) or ids (in the vocabulary)
   bool add_special_tokens = true;
+  std::vector<int32_t> before_text;  // ids that a text goes behind
+  ForkOrigin fork_of;
   SamplingParams params;  // max_tokens is meaningful only with has_max_tokens, seed only with has_seed
   bool has_max_tokens = false;
   bool has_seed = false;

@@ -112,6 +112,16 @@ GenerateRequest FromProto(v1::GenerateRequest& request) {
   return out;
 }
 
+ForkRequest FromProto(v1::ForkRequest& request) {
+  ForkRequest out;
+  out.request_id = request.request_id();
+  out.sequence = request.sequence();
+  if (request.has_at_token()) out.at_token = request.at_token();
+  out.request = FromProto(*request.mutable_request());
+  out.request.add_special_tokens = request.request().add_special_tokens();  // unset: none, for nothing begins here
+  return out;
+}
+
 void ToProto(const std::string& request_id, const OutputDelta& delta, v1::GenerateResponse* response) {
   response->set_request_id(request_id);
   if (delta.prompt) {

@@ -9,6 +9,7 @@
 namespace quire {
 
 GenerateRequest FromProto(v1::GenerateRequest& request);  // takes the prompt out of it
+ForkRequest FromProto(v1::ForkRequest& request);          // likewise
 
 void ToProto(const std::string& request_id, const OutputDelta& delta, v1::GenerateResponse* response);
 

@@ -6,37 +6,54 @@
 #include "server/grpc/convert.h"
 
 namespace quire {
-namespace {
-
-absl::StatusOr<uint64_t> Submit(const grpc::CallbackServerContext& context, const v1::GenerateRequest* request,
-                                std::shared_ptr<OutputSink> sink, Frontend& frontend) {
-  // Ids are copied: too many of them are refused before.
-  if (request->has_token_ids()) QUIRE_RETURN_IF_ERROR(frontend.CheckPromptLength(request->token_ids().ids_size()));
-  // gRPC keeps the request for us alone; its text is moved out, not copied.
-  GenerateRequest out = FromProto(*const_cast<v1::GenerateRequest*>(request));
-  // As long as there are no keys, a client says who it is.
-  const auto tenant = context.client_metadata().find("x-tenant");
-  if (tenant != context.client_metadata().end()) out.tenant.assign(tenant->second.data(), tenant->second.size());
-  const auto deadline = context.deadline();
-  if (deadline != std::chrono::system_clock::time_point::max()) out.deadline = absl::FromChrono(deadline);
-  return frontend.Generate(std::move(out), std::move(sink));
-}
-
-}  // namespace
 
 GenerateCall::GenerateCall(grpc::CallbackServerContext* context, Frontend& frontend, StreamWatch& watch)
     : frontend_(frontend), context_(context), watch_(watch) {}
 
 void GenerateCall::Start(const std::shared_ptr<GenerateCall>& call, const v1::GenerateRequest* request) {
+  Start(call, [&]() -> absl::StatusOr<uint64_t> {
+    // Ids are copied: too many of them are refused before.
+    if (request->has_token_ids()) {
+      QUIRE_RETURN_IF_ERROR(call->frontend_.CheckPromptLength(request->token_ids().ids_size()));
+    }
+    // gRPC keeps the request for us alone; its text is moved out, not copied.
+    GenerateRequest out = FromProto(*const_cast<v1::GenerateRequest*>(request));
+    call->Complete(&out);
+    return call->frontend_.Generate(std::move(out), call);
+  });
+}
+
+void GenerateCall::Start(const std::shared_ptr<GenerateCall>& call, const v1::ForkRequest* request) {
+  Start(call, [&]() -> absl::StatusOr<uint64_t> {
+    const int num_ids = request->request().token_ids().ids_size();
+    if (num_ids > 0) QUIRE_RETURN_IF_ERROR(call->frontend_.CheckPromptLength(num_ids));
+    ForkRequest out = FromProto(*const_cast<v1::ForkRequest*>(request));
+    call->Complete(&out.request);
+    return call->frontend_.Fork(std::move(out), call);
+  });
+}
+
+void GenerateCall::Start(const std::shared_ptr<GenerateCall>& call,
+                         const std::function<absl::StatusOr<uint64_t>()>& submit) {
   {
     absl::MutexLock lock(&call->mutex_);
     call->self_ = call;
   }
   call->watch_.Add(call);
-  const absl::Status status = Submit(*call->context_, request, call, call->frontend_).status();
+  const absl::Status status = submit().status();
   if (status.ok()) return;
   call->watch_.Remove(call.get());  // nobody waits for those that were refused
   call->Fail(status);
+}
+
+void GenerateCall::Complete(GenerateRequest* request) const {
+  const auto deadline = context_->deadline();
+  if (deadline != std::chrono::system_clock::time_point::max()) request->deadline = absl::FromChrono(deadline);
+  // As long as there are no keys, a client says who it is.
+  const auto tenant = context_->client_metadata().find("x-tenant");
+  if (tenant != context_->client_metadata().end()) {
+    request->tenant.assign(tenant->second.data(), tenant->second.size());
+  }
 }
 
 void GenerateCall::Accepted(const std::string& request_id, uint64_t handle) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,6 +34,7 @@ class GenerateCall : public OutputSink, public Stallable {
 
   // Hands the request over. A refusal comes through Fail.
   static void Start(const std::shared_ptr<GenerateCall>& call, const v1::GenerateRequest* request);
+  static void Start(const std::shared_ptr<GenerateCall>& call, const v1::ForkRequest* request);
   // What OnCancel has to do before it finishes the call.
   void Leave() ABSL_LOCKS_EXCLUDED(mutex_);
   // What OnDone has to do; may destroy the object.
@@ -55,6 +57,10 @@ class GenerateCall : public OutputSink, public Stallable {
   uint64_t handle_ ABSL_GUARDED_BY(mutex_) = 0;                      // 0: not accepted yet
 
  private:
+  // Sets what the call itself says of a request: deadline and tenant.
+  void Complete(GenerateRequest* request) const;
+  static void Start(const std::shared_ptr<GenerateCall>& call, const std::function<absl::StatusOr<uint64_t>()>& submit);
+
   grpc::CallbackServerContext* const context_;
   StreamWatch& watch_;
   std::shared_ptr<GenerateCall> self_ ABSL_GUARDED_BY(mutex_);

@@ -17,13 +17,6 @@ grpc::Status Cancelled() { return grpc::Status(grpc::StatusCode::CANCELLED, "can
 
 // --- StreamReactor
 
-StreamReactor* StreamReactor::Start(grpc::CallbackServerContext* context, const v1::GenerateRequest* request,
-                                    Frontend& frontend, StreamWatch& watch) {
-  const std::shared_ptr<StreamReactor> reactor(new StreamReactor(context, frontend, watch));
-  GenerateCall::Start(reactor, request);
-  return reactor.get();
-}
-
 void StreamReactor::Write(OutputDelta delta) {
   Action action;
   {

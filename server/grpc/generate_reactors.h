@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "absl/base/thread_annotations.h"
@@ -17,13 +18,18 @@ inline constexpr int64_t kHoldAboveBytes = 512 << 10;
 // A unary answer is collected as a whole. By default no client takes a larger message.
 inline constexpr int64_t kMaxUnaryBytes = 4 << 20;
 
-// One GenerateStream call: deltas from a detokenizer thread become writes, one at a time; what comes meanwhile is
-// merged.
+// One GenerateStream or Fork call: deltas from a detokenizer thread become writes, one at a time; what comes meanwhile
+// is merged.
 class StreamReactor final : public grpc::ServerWriteReactor<v1::GenerateResponse>, public GenerateCall {
  public:
-  // Takes the call over.
-  static StreamReactor* Start(grpc::CallbackServerContext* context, const v1::GenerateRequest* request,
-                              Frontend& frontend, StreamWatch& watch);
+  // Takes the call over. Request: v1::GenerateRequest or v1::ForkRequest.
+  template <typename Request>
+  static StreamReactor* Start(grpc::CallbackServerContext* context, const Request* request, Frontend& frontend,
+                              StreamWatch& watch) {
+    const std::shared_ptr<StreamReactor> reactor(new StreamReactor(context, frontend, watch));
+    GenerateCall::Start(reactor, request);
+    return reactor.get();
+  }
 
   // OutputSink.
   void Write(OutputDelta delta) override;

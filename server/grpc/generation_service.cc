@@ -25,6 +25,12 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* GenerationService::GenerateStrea
   return new RefusedStream<v1::GenerateResponse>(LoadingStatus());
 }
 
+grpc::ServerWriteReactor<v1::GenerateResponse>* GenerationService::Fork(grpc::CallbackServerContext* context,
+                                                                        const v1::ForkRequest* request) {
+  if (Frontend* const to = frontend()) return StreamReactor::Start(context, request, *to, streams_);
+  return new RefusedStream<v1::GenerateResponse>(LoadingStatus());
+}
+
 grpc::ServerUnaryReactor* GenerationService::Generate(grpc::CallbackServerContext* context,
                                                       const v1::GenerateRequest* request,
                                                       v1::GenerateResponse* response) {

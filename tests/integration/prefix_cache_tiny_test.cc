@@ -39,14 +39,21 @@ class TinyEngine {
 
   OutputCollector::Request Run(std::vector<int32_t> prompt, SamplingParams params,
                                const std::string& weights_version = "") {
+    return collector_->Await(Submit(std::move(prompt), std::move(params), {}, weights_version));
+  }
+
+  uint64_t Submit(std::vector<int32_t> prompt, SamplingParams params, ForkOrigin fork_of,
+                  const std::string& weights_version = "") {
     KeyContext context = engine_->info().key_context;
     context.weights_version += weights_version;
     EngineRequest request =
         MakeEngineRequest(std::move(prompt), std::move(params), engine_->info().block_size, context);
     request.handle = ++handle_;
+    request.fork_of = fork_of;
     EXPECT_EQ(engine_->Submit(std::move(request)), absl::OkStatus());
-    return collector_->Await(handle_);
+    return handle_;
   }
+  OutputCollector& collector() { return *collector_; }
 
  private:
   std::unique_ptr<Engine> engine_;
@@ -153,6 +160,33 @@ TEST_F(PrefixCacheTinyTest, B023_ColdAndWarmLogitsAreEqualToTheBit) {
       EXPECT_EQ(warm.last.cached_tokens, length - 1);
       EXPECT_EQ(warm.sequences.at(0).tokens, cold.sequences.at(0).tokens);
       EXPECT_EQ(warm.sequences.at(0).logprobs, cold.sequences.at(0).logprobs);
+    }
+  }
+}
+
+TEST_F(PrefixCacheTinyTest, AForkOfARunningRequestGivesWhatItsTokensGive) {
+  for (const int32_t block_size : {1, 16, 32}) {
+    for (const bool caching : {true, false}) {
+      TinyEngine engine(model_, block_size, caching), plain(model_, block_size, false);
+      const std::vector<int32_t> prompt = Ids(21);
+      const uint64_t parent = engine.Submit(prompt, Greedy(300), {});
+      engine.collector().AwaitTokens(parent, 40);
+      std::vector<int32_t> known = prompt;
+      const std::vector<int32_t> output = engine.collector().requests()[parent].sequences[0].tokens;
+      known.insert(known.end(), output.begin(), output.begin() + 40);
+      std::vector<std::pair<std::vector<int32_t>, uint64_t>> forks;
+      for (const int32_t at : {5, 32, 33, 48, 61}) {
+        std::vector<int32_t> tokens(known.begin(), known.begin() + at);
+        tokens.push_back(at);
+        forks.emplace_back(tokens, engine.Submit(tokens, Greedy(12), {.handle = parent}));
+      }
+      for (const auto& [tokens, handle] : forks) {
+        const auto answer = engine.collector().Await(handle), expected = plain.Run(tokens, Greedy(12));
+        EXPECT_EQ(answer.sequences.at(0).tokens, expected.sequences.at(0).tokens);
+        EXPECT_EQ(answer.sequences.at(0).logprobs, expected.sequences.at(0).logprobs) << "to the bit";
+      }
+      const auto whole = engine.collector().Await(parent), expected = plain.Run(prompt, Greedy(300));
+      EXPECT_EQ(whole.sequences.at(0).tokens, expected.sequences.at(0).tokens);
     }
   }
 }

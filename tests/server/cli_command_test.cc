@@ -66,6 +66,22 @@ TEST_F(CommandTest, GenerateAsksForABeamSearch) {
   EXPECT_FALSE(service().last_request().sampling().has_beam_search());
 }
 
+TEST_F(CommandTest, GenerateGoesOnFromAnotherRequest) {
+  const RunResult result = Run({"generate", "--fork", "r1", "--at", "7", "--fork-sequence", "2", "--max-tokens", "2"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "0.0 0.1 \n");
+  const v1::ForkRequest fork = service().last_fork();
+  EXPECT_EQ(fork.request_id(), "r1");
+  EXPECT_EQ(fork.sequence(), 2u);
+  EXPECT_EQ(fork.at_token(), 7u);
+  EXPECT_EQ(fork.request().prompt_case(), v1::GenerateRequest::PROMPT_NOT_SET);
+  EXPECT_EQ(Run({"generate", "and then", "--fork", "r1"}).exit_code, 0);
+  EXPECT_EQ(service().last_fork().request().text(), "and then");
+  EXPECT_FALSE(service().last_fork().has_at_token());
+  EXPECT_EQ(Run({"generate", "x", "--at", "7"}).exit_code, kExitUsage);
+  EXPECT_EQ(Run({"generate"}).exit_code, kExitUsage);
+}
+
 TEST_F(CommandTest, GenerateSendsEveryOption) {
   const RunResult result = Run({"generate",
                                 "--ids",

@@ -61,6 +61,19 @@ class FakeGeneration : public v1::Generation::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status Fork(grpc::ServerContext* context, const v1::ForkRequest* request,
+                    grpc::ServerWriter<v1::GenerateResponse>* writer) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      last_fork_ = *request;
+    }
+    return GenerateStream(context, &request->request(), writer);
+  }
+  v1::ForkRequest last_fork() {
+    absl::MutexLock lock(&mutex_);
+    return last_fork_;
+  }
+
   grpc::Status Generate(grpc::ServerContext*, const v1::GenerateRequest* request,
                         v1::GenerateResponse* response) override {
     const Running running(*this, *request);
@@ -206,6 +219,7 @@ class FakeGeneration : public v1::Generation::Service {
   }
 
   absl::Mutex mutex_;
+  v1::ForkRequest last_fork_;
   std::vector<v1::GenerateRequest> requests_ ABSL_GUARDED_BY(mutex_);
   int num_running_ ABSL_GUARDED_BY(mutex_) = 0;
   int max_running_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -95,6 +95,68 @@ TEST_F(FrontendTest, StreamsTextIdsUsageAndTimings) {
   EXPECT_EQ(records_[0].finish, "length");
 }
 
+TEST_F(FrontendTest, AForkGoesOnBehindTheTokensOfALiveOrFinishedRequest) {
+  GenerateRequest request = TextRequest("hi");
+  request.request_id = "r1";
+  request.tenant = "t";
+  request.cache.salt = "s";
+  const uint64_t parent = Start(request);
+  Emit(parent, "abc");
+  sink_->WaitForWrites(3);
+  const auto fork = [&](std::optional<int64_t> at, GenerateRequest more) {
+    ForkRequest out;
+    out.request_id = "r1";
+    out.at_token = at;
+    out.request = std::move(more);
+    out.request.tenant = "t";
+    out.request.max_tokens = 5;
+    out.request.add_special_tokens = false;
+    const auto handle = frontend().Fork(std::move(out), std::make_shared<CollectingSink>());
+    EXPECT_TRUE(handle.ok()) << handle.status();
+    return engine_.WaitForRequest(++num_started_);
+  };
+  const EngineRequest text = fork(5, TextRequest("xy"));
+  EXPECT_THAT(text.prompt_ids, ElementsAre(FakeTokenizer::kBos, 'h', 'i', 'a', 'b', 'x', 'y'));
+  EXPECT_EQ(text.fork_of.handle, parent);
+  EXPECT_EQ(text.fork_of.sequence_index, 0);
+  EXPECT_EQ(text.root_hash, submitted_.root_hash) << "the salt is that of the forked request";
+  GenerateRequest ids;
+  ids.prompt = std::vector<int64_t>{7};
+  EXPECT_THAT(fork(std::nullopt, ids).prompt_ids, ElementsAre(FakeTokenizer::kBos, 'h', 'i', 'a', 'b', 'c', 7));
+  EXPECT_THAT(fork(1, {}).prompt_ids, ElementsAre(FakeTokenizer::kBos));
+  engine_.EmitToken(parent, FakeTokenizer::kEos, FinishReason::kStop);
+  sink_->WaitForEnd();
+  EXPECT_THAT(fork(std::nullopt, {}).prompt_ids,
+              ElementsAre(FakeTokenizer::kBos, 'h', 'i', 'a', 'b', 'c', FakeTokenizer::kEos));
+}
+
+TEST_F(FrontendTest, WhatCannotBeForkedIsRefusedWithItsReason) {
+  GenerateRequest request = TextRequest("hi");
+  request.request_id = "r1";
+  request.tenant = "t";
+  request.cache.salt = "s";
+  request.n = 2;
+  Start(request);
+  const auto refusal = [&](void (*spoil)(ForkRequest&)) {
+    ForkRequest out;
+    out.request_id = "r1";
+    out.request.tenant = "t";
+    spoil(out);
+    return frontend().Fork(std::move(out), std::make_shared<CollectingSink>()).status();
+  };
+  const absl::Status unknown = refusal([](ForkRequest& f) { f.request_id = "r2"; });
+  EXPECT_EQ(unknown.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(unknown.message()), HasSubstr("'r2'"));
+  const absl::Status foreign = refusal([](ForkRequest& f) { f.request.tenant = "u"; });
+  EXPECT_EQ(foreign.code(), absl::StatusCode::kNotFound) << "another tenant's is as one that never was";
+  EXPECT_EQ(FieldOf(refusal([](ForkRequest& f) { f.sequence = 2; })), "sequence");
+  EXPECT_EQ(FieldOf(refusal([](ForkRequest& f) { f.at_token = 0; })), "at_token");
+  EXPECT_EQ(FieldOf(refusal([](ForkRequest& f) { f.at_token = 4; })), "at_token");
+  EXPECT_EQ(FieldOf(refusal([](ForkRequest& f) { f.request.cache.salt = "other"; })), "request.cache.salt");
+  EXPECT_EQ(FieldOf(refusal([](ForkRequest& f) { f.request.n = 65; })), "sampling.n");
+  EXPECT_EQ(FieldOf(refusal([](ForkRequest& f) { f.request.prompt = std::vector<int64_t>(61, 1); })), "prompt");
+}
+
 TEST_F(FrontendTest, AStopStringCutsTheTextAndEndsTheSequenceInTheEngine) {
   engine_.answers_aborts = false;
   GenerateRequest request = TextRequest("p");

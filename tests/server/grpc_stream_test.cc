@@ -71,6 +71,47 @@ TEST_F(GrpcTest, StreamAndUnaryGiveTheSame) {
   EXPECT_EQ(whole.usage().prompt_tokens(), 2u);
 }
 
+TEST_F(GrpcTest, AForkStreamsLikeARequestOfItsOwn) {
+  grpc::ClientContext parent_context;
+  auto parent = stub().GenerateStream(&parent_context, TextRequest("parent"));
+  const uint64_t handle = engine_.WaitForRequest(1).handle;
+  engine_.EmitToken(handle, 'a');
+  engine_.EmitToken(handle, 'b');
+  std::string text;
+  for (v1::GenerateResponse response; text.size() < 2 && parent->Read(&response);) {
+    for (const auto& sequence : response.sequences()) text += sequence.text();
+  }
+  v1::ForkRequest fork;
+  fork.set_request_id("parent");
+  fork.set_at_token(3);
+  fork.mutable_request()->set_request_id("child");
+  fork.mutable_request()->set_text("more");
+  grpc::ClientContext context;
+  auto reader = stub().Fork(&context, fork);
+  const EngineRequest child = engine_.WaitForRequest(2);
+  EXPECT_EQ(child.prompt_ids, (std::vector<int32_t>{FakeTokenizer::kBos, 'p', 'a', 'm', 'o', 'r', 'e'}));
+  EXPECT_EQ(child.fork_of.handle, handle);
+  engine_.EmitToken(child.handle, '!', FinishReason::kLength);
+  text.clear();
+  for (v1::GenerateResponse response; reader->Read(&response);) {
+    EXPECT_EQ(response.request_id(), "child");
+    if (response.has_prompt()) {
+      EXPECT_EQ(response.prompt().prompt_tokens(), 7u);
+    }
+    for (const auto& sequence : response.sequences()) text += sequence.text();
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(text, "!");
+
+  grpc::ClientContext foreign_context;
+  foreign_context.AddMetadata("x-tenant", "somebody");
+  auto foreign = stub().Fork(&foreign_context, fork);
+  v1::GenerateResponse none;
+  EXPECT_FALSE(foreign->Read(&none));
+  EXPECT_EQ(foreign->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
+  parent_context.TryCancel();
+}
+
 TEST(GrpcServerTest, ACancelledIdIsUsableAtOnceRoundAfterRound) {
   FixtureOptions options;
   options.frontend.duplicate_wait = absl::InfiniteDuration();

@@ -1,5 +1,5 @@
 # frontend and config: no gRPC.
-quire_test(server_frontend_test frontend_test.cc pending_output_test.cc stop_checker_test.cc validator_test.cc
+quire_test(server_frontend_test frontend_test.cc pending_output_test.cc stop_checker_test.cc token_memory_test.cc validator_test.cc
            DEPS quire_frontend quire_testing LABELS fast)
 quire_test(server_config_test config_test.cc DEPS quire_config LABELS fast)
 if(QUIRE_WITH_GRPC)

@@ -67,6 +67,7 @@ uint64_t SchedulerHarness::Add(std::vector<int32_t> prompt, SamplingParams param
           options.chain_hash(parent, ids.subspan(i * options.block_size, options.block_size));
     }
   }
+  request.fork_of = fork_of;
   request.reads_cache = reads_cache;
   request.writes_cache = writes_cache;
   request.priority = priority;

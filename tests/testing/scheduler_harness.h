@@ -60,6 +60,7 @@ class SchedulerHarness {
   uint64_t Add(EngineRequest request);
   // How those that are added from now on are treated.
   bool reads_cache = true, writes_cache = true;
+  ForkOrigin fork_of;  // likewise
 
   // Schedule, run, commit; with overlap the plan before is committed, if there is one. False if the plan was empty and
   // nothing was in flight.
