@@ -54,6 +54,8 @@ void AddGenerate(CLI::App& app, GenerateOptions& options, Command& command) {
   sub->add_option("--top-k", options.top_k, "Keep the best K tokens; 0: all");
   sub->add_option("--top-p", options.top_p, "Keep the best tokens up to this probability");
   sub->add_option("--seed", options.seed, "Makes the answer repeatable; a fresh one if unset");
+  sub->add_option("--best-of", options.best_of,
+                  "Sequences that run; the -n most probable ones are returned at the end");
   sub->add_option("--beam-width", options.beam_width, "Beam search: the -n best outputs, all at the end; 2 to 64");
   sub->add_option("--length-penalty", options.length_penalty, "Above 0 favours long outputs of a beam search; unset 1");
   sub->add_option("--early-stopping", options.early_stopping,

@@ -30,6 +30,7 @@ v1::GenerateRequest MakeRequest(const GenerateOptions& options, const std::strin
   if (options.top_p) sampling.set_top_p(*options.top_p);
   if (options.seed) sampling.set_seed(*options.seed);
   if (options.n) sampling.set_n(*options.n);
+  if (options.best_of) sampling.set_best_of(*options.best_of);
   if (options.beam_width) sampling.mutable_beam_search()->set_width(*options.beam_width);
   if (options.length_penalty) sampling.mutable_beam_search()->set_length_penalty(*options.length_penalty);
   if (options.early_stopping) {
@@ -130,7 +131,8 @@ int RunGenerate(const GenerateOptions& options, Session& session) {
   const v1::GenerateRequest request = MakeRequest(options, *prompt);
   Printer printer(options, session.out);
   absl::Status status;
-  if (options.no_stream) {
+  const bool chosen_at_end = options.fork.empty() && options.best_of.value_or(1) > options.n.value_or(1);
+  if (options.no_stream || chosen_at_end) {
     auto response = client->Generate(request);
     status = response.status();
     if (response.ok()) printer.Add(*response);

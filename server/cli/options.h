@@ -20,6 +20,7 @@ struct GenerateOptions {
   std::optional<float> temperature, min_p, top_p;
   std::optional<uint32_t> top_k;
   std::optional<int64_t> seed;
+  std::optional<uint32_t> best_of;
   std::optional<uint32_t> beam_width;
   std::optional<float> length_penalty;
   std::optional<std::string> early_stopping;  // no, yes, never

@@ -208,6 +208,8 @@ absl::Status Frontend::TrySubmit(ValidatedRequest request, const std::shared_ptr
   stream.tokens = tokens;
   stream.hidden_stops = AddHiddenStops(&params);
   stream.params = params;
+  stream.num_returned = request.num_returned;
+  if (stream.num_returned < params.n && !params.logprobs) params.logprobs = 0;  // to know the best ones
   stream.want_text = request.want_text;
   stream.want_token_ids = request.want_token_ids;
   stream.prompt_tokens = static_cast<int32_t>(ids.size());

@@ -58,6 +58,7 @@ struct GenerateRequest {
   std::optional<float> top_p;
   std::optional<int64_t> seed;
   std::optional<int64_t> n;
+  std::optional<int64_t> best_of;     // sequences that run; the n most probable ones are returned
   std::optional<int64_t> beam_width;  // unset: no beam search
   std::optional<float> length_penalty;
   int64_t early_stopping = 0;  // numbers of BeamSearch.EarlyStopping
@@ -81,6 +82,7 @@ struct GenerateRequest {
   bool offline = false;
   std::optional<int64_t> ttft_target_ms, tpot_target_ms;
   std::optional<ForkPoint> fork;  // not a field of the message
+  bool streamed = false;          // output is wanted as it comes; not a field of the message
   std::string tenant;  // whose share it counts against and whose cached prefixes it sees; not a field of the message
 };
 

@@ -32,7 +32,7 @@ struct Finish {
   Stop stop = Stop::kNone;                    // with kStop
   int32_t token_id = -1;                      // with kEos and kStopToken
   std::string stop_string;                    // with kStopString
-  std::optional<double> score = {};           // with beam search
+  std::optional<double> score = {};           // with beam search, or of the best of several
 };
 
 // What is new of one sequence.

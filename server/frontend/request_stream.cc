@@ -63,6 +63,7 @@ RequestStream::RequestStream(const Tokenizer& tokenizer, StreamOptions options)
                           FinishReason::kNone,
                           {}});
     sequences_.back().delta.index = i;
+    if (!chooses()) returned_.push_back(&sequences_.back());
   }
   usage_.prompt_tokens = options_.prompt_tokens;
   if (params.prompt_logprobs) prompt_logprobs_.emplace_back();  // the first position has none
@@ -107,10 +108,26 @@ void RequestStream::AbortAll(absl::Time now) {
   }
 }
 
+// Ties go to the lower index.
+void RequestStream::ChooseBest() {
+  for (Sequence& sequence : sequences_) returned_.push_back(&sequence);
+  std::stable_sort(returned_.begin(), returned_.end(),
+                   [](const Sequence* a, const Sequence* b) { return a->logprob > b->logprob; });
+  returned_.resize(options_.num_returned);
+  std::vector<int32_t> order;
+  for (size_t i = 0; i < returned_.size(); ++i) {
+    order.push_back(returned_[i]->delta.index);
+    returned_[i]->delta.index = static_cast<int32_t>(i);
+    returned_[i]->delta.finish->score = returned_[i]->logprob;
+  }
+  if (options_.tokens != nullptr) options_.tokens->Keep(order);
+}
+
 std::optional<OutputDelta> RequestStream::Take() {
   OutputDelta delta;
-  for (Sequence& sequence : sequences_) {
-    SequenceDelta& news = sequence.delta;
+  if (all_finished() && returned_.empty()) ChooseBest();
+  for (Sequence* sequence : returned_) {
+    SequenceDelta& news = sequence->delta;
     if (!options_.want_text) news.text.clear();
     if (news.text.empty() && news.token_ids.empty() && news.logprobs.empty() && !news.finish) continue;
     const int32_t index = news.index;
@@ -151,6 +168,7 @@ void RequestStream::AddToken(const SequenceOutput& output, absl::Span<const Toke
                              Sequence& sequence) {
   ++usage_.completion_tokens;
   if (options_.tokens != nullptr) options_.tokens->Append(sequence.delta.index, output.token_id);
+  if (chooses()) sequence.logprob += logprobs[output.logprobs_begin].logprob;
   if (options_.want_token_ids) sequence.delta.token_ids.push_back(output.token_id);
   if (options_.params.logprobs) {
     sequence.delta.logprobs.push_back(

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,6 +27,9 @@ enum class EndCause : uint8_t { kNone, kClientGone, kAbort, kShutdown };
 // What RequestStream needs to know of a request.
 struct StreamOptions {
   SamplingParams params;
+  // Of the params.n sequences the client gets so many, when all have ended: those whose tokens have the highest
+  // log-probabilities together, best first. For that the engine must give these. At least params.n: all, as they come.
+  int32_t num_returned = std::numeric_limits<int32_t>::max();
   bool want_text = true;
   bool want_token_ids = true;
   int32_t prompt_tokens = 0;
@@ -64,7 +68,7 @@ class RequestStream {
 
   const Usage& usage() const { return usage_; }
   Timings timings() const;
-  FinishReason first_finish_reason() const { return sequences_[0].reason; }
+  FinishReason first_finish_reason() const { return returned_.empty() ? FinishReason::kNone : returned_[0]->reason; }
 
  private:
   struct Sequence {
@@ -72,7 +76,11 @@ class RequestStream {
     StopChecker checker;
     FinishReason reason = FinishReason::kNone;
     SequenceDelta delta;  // not yet taken
+    double logprob = 0;   // of all tokens, if the best are to be chosen
   };
+
+  bool chooses() const { return options_.num_returned < options_.params.n; }
+  void ChooseBest();
 
   void AddToken(const SequenceOutput& output, absl::Span<const TokenLogprob> logprobs, Sequence& sequence);
   std::optional<int32_t> AddText(const SequenceOutput& output, Sequence& sequence);
@@ -86,6 +94,7 @@ class RequestStream {
   const StopStrings stops_;
   const bool decode_text_;
   std::vector<Sequence> sequences_;
+  std::vector<Sequence*> returned_;  // in order; none until the best are chosen
   int32_t num_finished_ = 0;
   bool prompt_sent_ = false;
   bool has_prompt_news_ = false;

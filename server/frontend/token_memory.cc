@@ -4,6 +4,13 @@
 
 namespace quire {
 
+void TokenRecord::Keep(const std::vector<int32_t>& order) {
+  MutexLock lock(&mutex_);
+  std::vector<std::vector<int32_t>> kept(outputs_.size());
+  for (size_t i = 0; i < order.size(); ++i) kept[i] = std::move(outputs_[order[i]]);
+  outputs_ = std::move(kept);
+}
+
 void TokenRecord::Append(int32_t sequence, int32_t token) {
   MutexLock lock(&mutex_);
   outputs_[sequence].push_back(token);

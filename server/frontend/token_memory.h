@@ -26,6 +26,8 @@ class TokenRecord {
   const Origin& origin() const { return origin_; }
   int32_t num_sequences() const { return static_cast<int32_t>(outputs_.size()); }
   void Append(int32_t sequence, int32_t token);
+  // Sequence i is what was sequence order[i], for each i; what stands there no more is forgotten.
+  void Keep(const std::vector<int32_t>& order);
   // Prompt and output of one sequence.
   std::vector<int32_t> Tokens(int32_t sequence) const;
   int64_t num_tokens() const;  // of everything

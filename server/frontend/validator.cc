@@ -120,7 +120,16 @@ absl::Status Validator::CheckSampling(const GenerateRequest& in, ValidatedReques
 
   const int64_t n = in.n.value_or(1);
   QUIRE_RETURN_IF_ERROR(CheckInt("sampling.n", n, 1, kMaxSequences));
-  params.n = static_cast<int32_t>(n);
+  out->num_returned = static_cast<int32_t>(n);
+  const int64_t best_of = in.best_of.value_or(n);
+  QUIRE_RETURN_IF_ERROR(CheckInt("sampling.best_of", best_of, n, kMaxSequences));
+  if (best_of > n && in.streamed) {
+    return InvalidField("sampling.best_of", absl::StrCat(best_of, " is above n = ", n,
+                                                         ": what is best is known at the end only; use Generate"));
+  }
+  if (best_of > n && in.beam_width)
+    return InvalidField("sampling.best_of", "does not go with beam search; give its width");
+  params.n = static_cast<int32_t>(best_of);
   out->has_seed = in.seed.has_value();
   params.seed = static_cast<uint64_t>(in.seed.value_or(0));
   return absl::OkStatus();

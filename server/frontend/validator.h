@@ -42,6 +42,7 @@ class ValidatedRequest {
   SamplingParams params;  // max_tokens is meaningful only with has_max_tokens, seed only with has_seed
   bool has_max_tokens = false;
   bool has_seed = false;
+  int32_t num_returned = 1;  // of the params.n sequences that run: the most probable ones
   bool want_text = true;
   bool want_token_ids = true;
   CacheRequest cache;

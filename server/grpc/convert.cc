@@ -15,6 +15,7 @@ void FromProto(const v1::Sampling& sampling, GenerateRequest* out) {
   if (sampling.has_top_p()) out->top_p = sampling.top_p();
   if (sampling.has_seed()) out->seed = sampling.seed();
   if (sampling.has_n()) out->n = sampling.n();
+  if (sampling.has_best_of()) out->best_of = sampling.best_of();
   if (!sampling.has_beam_search()) return;
   const v1::BeamSearch& beams = sampling.beam_search();
   out->beam_width = beams.width();

@@ -7,8 +7,8 @@
 
 namespace quire {
 
-GenerateCall::GenerateCall(grpc::CallbackServerContext* context, Frontend& frontend, StreamWatch& watch)
-    : frontend_(frontend), context_(context), watch_(watch) {}
+GenerateCall::GenerateCall(grpc::CallbackServerContext* context, Frontend& frontend, StreamWatch& watch, bool streamed)
+    : frontend_(frontend), context_(context), streamed_(streamed), watch_(watch) {}
 
 void GenerateCall::Start(const std::shared_ptr<GenerateCall>& call, const v1::GenerateRequest* request) {
   Start(call, [&]() -> absl::StatusOr<uint64_t> {
@@ -49,6 +49,7 @@ void GenerateCall::Start(const std::shared_ptr<GenerateCall>& call,
 void GenerateCall::Complete(GenerateRequest* request) const {
   const auto deadline = context_->deadline();
   if (deadline != std::chrono::system_clock::time_point::max()) request->deadline = absl::FromChrono(deadline);
+  request->streamed = streamed_;
   // As long as there are no keys, a client says who it is.
   const auto tenant = context_->client_metadata().find("x-tenant");
   if (tenant != context_->client_metadata().end()) {

@@ -29,8 +29,8 @@ class GenerateCall : public OutputSink, public Stallable {
   void CancelIfStalled(absl::Time now, absl::Duration stall_timeout) final;
 
  protected:
-  // `context` is gRPC's until Done; `frontend` and `watch` outlive the server.
-  GenerateCall(grpc::CallbackServerContext* context, Frontend& frontend, StreamWatch& watch);
+  // `context` is gRPC's until Done; `frontend` and `watch` outlive the server. `streamed`: output is sent as it comes.
+  GenerateCall(grpc::CallbackServerContext* context, Frontend& frontend, StreamWatch& watch, bool streamed);
 
   // Hands the request over. A refusal comes through Fail.
   static void Start(const std::shared_ptr<GenerateCall>& call, const v1::GenerateRequest* request);
@@ -62,6 +62,7 @@ class GenerateCall : public OutputSink, public Stallable {
   static void Start(const std::shared_ptr<GenerateCall>& call, const std::function<absl::StatusOr<uint64_t>()>& submit);
 
   grpc::CallbackServerContext* const context_;
+  const bool streamed_;
   StreamWatch& watch_;
   std::shared_ptr<GenerateCall> self_ ABSL_GUARDED_BY(mutex_);
   bool done_ ABSL_GUARDED_BY(mutex_) = false;  // context_ is gone

@@ -106,7 +106,7 @@ void StreamReactor::Do(Action action) {
 
 UnaryReactor::UnaryReactor(grpc::CallbackServerContext* context, v1::GenerateResponse* response, Frontend& frontend,
                            StreamWatch& watch)
-    : GenerateCall(context, frontend, watch), response_(response) {}
+    : GenerateCall(context, frontend, watch, /*streamed=*/false), response_(response) {}
 
 UnaryReactor* UnaryReactor::Start(grpc::CallbackServerContext* context, const v1::GenerateRequest* request,
                                   v1::GenerateResponse* response, Frontend& frontend, StreamWatch& watch) {

@@ -26,7 +26,7 @@ class StreamReactor final : public grpc::ServerWriteReactor<v1::GenerateResponse
   template <typename Request>
   static StreamReactor* Start(grpc::CallbackServerContext* context, const Request* request, Frontend& frontend,
                               StreamWatch& watch) {
-    const std::shared_ptr<StreamReactor> reactor(new StreamReactor(context, frontend, watch));
+    const std::shared_ptr<StreamReactor> reactor(new StreamReactor(context, frontend, watch, /*streamed=*/true));
     GenerateCall::Start(reactor, request);
     return reactor.get();
   }

@@ -174,6 +174,7 @@ constexpr Field kFields[] = {
     {"top_p", &ReadMember<&Request::top_p>},
     {"seed", &ReadMember<&Request::seed>},
     {"n", &ReadMember<&Request::n>},
+    {"best_of", &ReadMember<&Request::best_of>},
     {"beam_width", &ReadMember<&Request::beam_width>},
     {"length_penalty", &ReadMember<&Request::length_penalty>},
     {"early_stopping", &ReadEarlyStopping},

@@ -18,10 +18,10 @@ struct OfflineRequest {
 };
 
 // Reads a JSON object with the names of quire.v1.GenerateRequest and its parts, all on one level: prompt (text) or
-// prompt_ids, model, add_special_tokens; temperature, min_p, top_k, top_p, seed, n, beam_width, length_penalty,
-// early_stopping (false, true or "never"); max_tokens, min_tokens, stop (one
-// or many), stop_token_ids, include_stop_str_in_output, ignore_eos; logprobs, prompt_logprobs, skip_special_tokens;
-// tenant, cache_salt, cache_no_read, cache_no_write, cache_retention ([{begin, end, keep: {priority, ttl_seconds}}]),
+// prompt_ids, model, add_special_tokens; temperature, min_p, top_k, top_p, seed, n, best_of, beam_width,
+// length_penalty, early_stopping (false, true or "never"); max_tokens, min_tokens, stop (one or many), stop_token_ids,
+// include_stop_str_in_output, ignore_eos; logprobs, prompt_logprobs, skip_special_tokens; tenant, cache_salt,
+// cache_no_read, cache_no_write, cache_retention ([{begin, end, keep: {priority, ttl_seconds}}]),
 // cache_decode_retention ({priority, ttl_seconds}), cache_breakpoints ([{position, ttl_seconds}]), priority. null means
 // unset. A field of another name is an error. Ranges are the validator's business.
 OfflineRequest ParseOfflineRequest(const std::string& line, int64_t line_number);

@@ -82,6 +82,14 @@ TEST_F(CommandTest, GenerateGoesOnFromAnotherRequest) {
   EXPECT_EQ(Run({"generate"}).exit_code, kExitUsage);
 }
 
+TEST_F(CommandTest, GenerateOfTheBestComesAtTheEnd) {
+  EXPECT_EQ(Run({"generate", "x", "--best-of", "4", "-n", "2"}).exit_code, 0);
+  EXPECT_EQ(service().last_request().sampling().best_of(), 4u);
+  EXPECT_EQ(service().num_unary(), 1);
+  EXPECT_EQ(Run({"generate", "x", "--best-of", "2", "-n", "2"}).exit_code, 0);
+  EXPECT_EQ(service().num_unary(), 1);
+}
+
 TEST_F(CommandTest, GenerateSendsEveryOption) {
   const RunResult result = Run({"generate",
                                 "--ids",

@@ -34,6 +34,10 @@ class FakeGeneration : public v1::Generation::Service {
     absl::MutexLock lock(&mutex_);
     return requests_;
   }
+  int num_unary() {  // calls of Generate
+    absl::MutexLock lock(&mutex_);
+    return num_unary_;
+  }
   int max_running() {
     absl::MutexLock lock(&mutex_);
     return max_running_;
@@ -77,6 +81,7 @@ class FakeGeneration : public v1::Generation::Service {
   grpc::Status Generate(grpc::ServerContext*, const v1::GenerateRequest* request,
                         v1::GenerateResponse* response) override {
     const Running running(*this, *request);
+    NoteUnary();
     if (request->text() == "fail") return Failure();
     *response = Message(*request, 0, MaxTokens(*request));
     return grpc::Status::OK;
@@ -156,6 +161,11 @@ class FakeGeneration : public v1::Generation::Service {
     FakeGeneration& service_;
   };
 
+  void NoteUnary() {
+    absl::MutexLock lock(&mutex_);
+    ++num_unary_;
+  }
+
   static grpc::Status Failure() {
     google::rpc::BadRequest bad_request;
     google::rpc::BadRequest::FieldViolation* violation = bad_request.add_field_violations();
@@ -223,6 +233,7 @@ class FakeGeneration : public v1::Generation::Service {
   std::vector<v1::GenerateRequest> requests_ ABSL_GUARDED_BY(mutex_);
   int num_running_ ABSL_GUARDED_BY(mutex_) = 0;
   int max_running_ ABSL_GUARDED_BY(mutex_) = 0;
+  int num_unary_ ABSL_GUARDED_BY(mutex_) = 0;
   int num_stats_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -18,6 +18,43 @@ using ::quire::testing::GrpcTest;
 using ::quire::testing::ServerFixture;
 using ::quire::testing::TextRequest;
 
+TEST_F(GrpcTest, TheBestOfManyComeWithGenerateOnly) {
+  v1::GenerateRequest request = TextRequest("r");
+  request.mutable_sampling()->set_best_of(3);
+  grpc::ClientContext context;
+  const grpc::Status status = stub().GenerateStream(&context, request)->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_NE(status.error_message().find("use Generate"), std::string::npos) << status.error_message();
+
+  std::thread feeder([&] {
+    const EngineRequest taken = engine_.WaitForRequest(1);
+    EXPECT_EQ(taken.params.n, 3);
+    EXPECT_EQ(taken.params.logprobs, 0);
+    const float logprobs[3][2] = {{-1, -2}, {-0.5f, -1.5f}, {-4, -0.25f}};
+    StepOutputs step;
+    for (int32_t s = 0; s < 3; ++s) {
+      for (int32_t t = 0; t < 2; ++t) {
+        SequenceOutput event =
+            FakeEngine::MakeEvent(taken.handle, 'a' + s, t == 1 ? FinishReason::kLength : FinishReason::kNone, s);
+        event.logprobs_begin = static_cast<int32_t>(step.logprobs.size());
+        event.logprobs_count = 1;
+        step.logprobs.push_back({'a' + s, logprobs[s][t]});
+        step.sequences.push_back(event);
+      }
+    }
+    engine_.Emit(std::move(step));
+  });
+  v1::GenerateResponse response;
+  ASSERT_TRUE(RunUnary(request, &response).ok());
+  feeder.join();
+  ASSERT_EQ(response.sequences_size(), 1);
+  EXPECT_EQ(response.sequences(0).index(), 0u);
+  EXPECT_EQ(response.sequences(0).text(), "bb");
+  EXPECT_EQ(response.sequences(0).finish().score(), -2);
+  EXPECT_EQ(response.sequences(0).logprobs_size(), 0);
+  EXPECT_EQ(response.usage().completion_tokens(), 6u);
+}
+
 TEST_F(GrpcTest, StreamAndUnaryGiveTheSame) {
   v1::GenerateRequest request = TextRequest("r");
   request.mutable_sampling()->set_n(2);

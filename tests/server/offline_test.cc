@@ -319,6 +319,38 @@ TEST(OfflineBatchTest, BeamSearchGivesItsOutputsBestFirst) {
   EXPECT_FALSE(answers.at(3)["outputs"][0].contains("score"));
 }
 
+// The same sequences run with n = 6: of these the two with the largest sums, whatever came first.
+TEST(OfflineBatchTest, BestOfGivesTheMostProbableSequences) {
+  const std::string common =
+      R"("prompt_ids": [1, 2, 3], "seed": 5, "temperature": 1, "max_tokens": 7, "stop_token_ids": [4],)";
+  const auto answers =
+      RunBatch("{\"id\": 1, " + common + R"("n": 6, "logprobs": 0})" + "\n{\"id\": 2, " + common +
+                   R"("n": 2, "best_of": 6})" + "\n{\"id\": 3, " + common + R"("n": 1, "best_of": 6, "logprobs": 0})" +
+                   "\n{\"id\": 4, " + common + R"("n": 3, "best_of": 2})",
+               10);
+  std::vector<std::pair<double, json>> all;
+  for (const json& output : answers.at(1)["outputs"]) {
+    double sum = 0;
+    for (const json& position : output["logprobs"]) sum += position[0][1].get<double>();
+    all.emplace_back(-sum, output["output_ids"]);
+  }
+  ASSERT_EQ(all.size(), 6u);
+  const json first = all[0].second;
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  EXPECT_NE(all[0].second, first) << "or the test shows little";
+  const json& outputs = answers.at(2)["outputs"];
+  ASSERT_EQ(outputs.size(), 2u);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(outputs[i]["index"], i);
+    EXPECT_EQ(outputs[i]["output_ids"], all[i].second);
+    EXPECT_NEAR(outputs[i]["score"].get<double>(), -all[i].first, 1e-4);
+    EXPECT_TRUE(outputs[i]["logprobs"].is_null());
+  }
+  EXPECT_EQ(answers.at(2)["usage"]["completion_tokens"], answers.at(1)["usage"]["completion_tokens"]);
+  EXPECT_EQ(answers.at(3)["output_ids"], all[0].second);
+  EXPECT_THAT(answers.at(4)["error"]["message"].get<std::string>(), HasSubstr("best_of: 2"));
+}
+
 TEST(OfflineBatchTest, TextNeedsATokenizer) {
   const auto answers = RunBatch(R"({"id": 1, "prompt": "hello"})", 10);
   EXPECT_THAT(answers.at(1)["error"]["message"].get<std::string>(), HasSubstr("no tokenizer"));

@@ -71,6 +71,10 @@ TEST(ValidatorTest, RefusesEveryFieldOutOfRangeNamingFieldValueAndLimit) {
       {"sampling.top_k", "-1", "0", [](auto& r) { r.top_k = -1; }},
       {"sampling.n", "0", "[1, 64]", [](auto& r) { r.n = 0; }},
       {"sampling.n", "5000000", "[1, 64]", [](auto& r) { r.n = 5000000; }},
+      {"sampling.best_of", "2", "[3, 64]", [](auto& r) { r.n = 3, r.best_of = 2; }},
+      {"sampling.best_of", "65", "[1, 64]", [](auto& r) { r.best_of = 65; }},
+      {"sampling.best_of", "4", "use Generate", [](auto& r) { r.best_of = 4, r.streamed = true; }},
+      {"sampling.best_of", "", "beam search", [](auto& r) { r.best_of = 4, r.beam_width = 4; }},
       {"sampling.beam_search.width", "1", "[2, 64]", [](auto& r) { r.beam_width = 1; }},
       {"sampling.beam_search.width", "0", "[2, 64]", [](auto& r) { r.beam_width = 0; }},
       {"sampling.beam_search.width", "65", "[2, 64]", [](auto& r) { r.beam_width = 65; }},
@@ -161,6 +165,21 @@ TEST(ValidatorTest, TakesNeutralAndExtremeValues) {
   EXPECT_EQ(validated->params.top_k, 100);  // the vocabulary
   EXPECT_EQ(validated->params.seed, uint64_t{1} << 63);
   EXPECT_EQ(validated->params.stop_token_ids.size(), 64u);
+}
+
+TEST(ValidatorTest, BestOfSequencesRunAndNAreReturned) {
+  GenerateRequest request = Request();
+  request.n = 2;
+  request.best_of = 5;
+  auto validated = Validator(Limits()).Validate(request);
+  ASSERT_TRUE(validated.ok()) << validated.status();
+  EXPECT_EQ(validated->params.n, 5);
+  EXPECT_EQ(validated->num_returned, 2);
+  request.best_of = 2;
+  request.streamed = true;
+  validated = Validator(Limits()).Validate(request);
+  ASSERT_TRUE(validated.ok()) << validated.status();
+  EXPECT_EQ(validated->params.n, 2);
 }
 
 TEST(ValidatorTest, BeamSearchIsGreedyWhateverTheModelsDefaults) {
