@@ -4,6 +4,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/allocation_counter.h"
 #include "tests/testing/scheduler_harness.h"
+#include "tests/testing/sim_loop.h"
 
 namespace quire {
 namespace {
@@ -76,6 +77,38 @@ TEST(SchedulerAllocationsTest, StepsInWhichManyFollowOneAllocateNothing) {
   EXPECT_EQ(testing::ThreadAllocations() - before, 0);
   h.RunAll(100);
   for (const auto& [handle, seen] : h.all_seen()) h.ExpectCorrect(handle);
+}
+
+// Every policy, without and with a bound on the step's time, with decodes, a prefill in chunks and requests that wait.
+TEST(SchedulerAllocationsTest, StepsOfEveryPolicyAllocateNothing) {
+  for (const PolicyKind policy : {PolicyKind::kFcfs, PolicyKind::kPriority, PolicyKind::kDeadline, PolicyKind::kFair}) {
+    for (const absl::Duration itl_target : {absl::InfiniteDuration(), absl::Milliseconds(12)}) {
+      SCOPED_TRACE(::testing::Message() << static_cast<int>(policy) << " " << itl_target);
+      SimLoopOptions options;
+      options.scheduler.policy = policy;
+      options.scheduler.itl_target = itl_target;
+      options.scheduler.max_num_seqs = 12;
+      options.scheduler.max_num_batched_tokens = 64;
+      SimLoop loop(options);
+      const auto add = [&loop](int32_t i, int32_t prompt_len) {
+        loop.Add({.prompt_len = prompt_len,
+                  .max_tokens = 1000,
+                  .tenant = i % 2 == 0 ? "a" : "b",
+                  .deadline = absl::Seconds(1000 + i),
+                  .tpot_target = absl::Milliseconds(50)});
+      };
+      for (int32_t i = 0; i < 11; ++i) add(i, 20);
+      for (int i = 0; i < 30; ++i) loop.Step();
+      add(12, 7000);  // more than 100 steps
+      for (int32_t i = 13; i < 20; ++i) add(i, 30);
+      for (int i = 0; i < 10; ++i) loop.Step();
+      ASSERT_EQ(loop.parts().size(), 12u);
+      const int64_t before = testing::ThreadAllocations();
+      for (int i = 0; i < 90; ++i) loop.Step();
+      EXPECT_EQ(testing::ThreadAllocations() - before, 0);
+      EXPECT_EQ(loop.scheduler.stats().requests_waiting, 7);
+    }
+  }
 }
 
 }  // namespace
