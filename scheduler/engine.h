@@ -50,6 +50,13 @@ struct EngineStats {
   bool healthy = true;                              // false while a step takes longer than step_timeout
 };
 
+// Of the schedule trace (EngineOptions::schedule_trace_path).
+struct ScheduleTraceStatus {
+  bool recording = false;  // false: none was asked for, or it was stopped
+  int64_t records = 0, bytes = 0;
+  int64_t lost_records = 0;  // that were not written: the trace ends before the first of them
+};
+
 // Fixed once the engine stands.
 struct EngineInfo {
   ModelConfig config;
@@ -118,6 +125,10 @@ class Engine {
   // after tasks until it returns true or the engine ends. Unlike tasks it does not wait for steps in flight.
   using Watcher = std::function<bool(const BlockManager& blocks)>;
   virtual absl::Status Watch(Watcher watcher) = 0;
+
+  // The state of the schedule trace; `stop`: ends it before, which waits for its file. It cannot go on then. On the
+  // engine thread (in a Task) only.
+  virtual ScheduleTraceStatus ScheduleTrace(bool /*stop*/) { return {}; }
 
   // kOk, or the first broken block-manager invariant. Waits for the current step. For tests and debug builds.
   virtual absl::Status CheckInvariants() = 0;

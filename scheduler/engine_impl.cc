@@ -173,6 +173,12 @@ absl::Status EngineImpl::Watch(Watcher watcher) {
   return absl::UnavailableError("the engine does not run");
 }
 
+ScheduleTraceStatus EngineImpl::ScheduleTrace(bool stop) {
+  if (trace_ == nullptr) return {};
+  if (stop) trace_->Finish();
+  return {!trace_->finished(), trace_->num_records(), trace_->num_bytes(), trace_->num_lost()};
+}
+
 void EngineImpl::Run() {
   bool was_busy = false;
   while (true) {

@@ -50,6 +50,7 @@ class EngineImpl : public Engine {
   bool IsHealthy() const override;
   absl::Status Post(Task task) override;
   absl::Status Watch(Watcher watcher) override;
+  ScheduleTraceStatus ScheduleTrace(bool stop) override;
   absl::Status CheckInvariants() override;
 
  private:

@@ -25,6 +25,7 @@ struct AllOptions {
   CacheDropOptions cache_drop;
   CacheResetOptions cache_reset;
   CacheEventsOptions cache_events;
+  TraceOptions trace_status, trace_stop;
   TokenizerOptions tokenizer;
   InspectOptions inspect;
   BenchOptions bench;
@@ -165,6 +166,19 @@ void AddPrefix(CLI::App* sub, CachePrefixOptions& options) {
   sub->add_option("--tenant", options.tenant, "Tenant of the requests that are meant");
 }
 
+void AddTrace(CLI::App& app, AllOptions& options, Command& command) {
+  CLI::App* trace =
+      app.add_subcommand("trace", "The schedule trace that quired --schedule-trace records: status, stop");
+  trace->require_subcommand(1);
+  CLI::App* status = trace->add_subcommand("status", "Whether it is recorded, and how long it is");
+  status->add_flag("--json", options.trace_status.json, kJsonHelp);
+  status->callback([&] { command = [&](Session& session) { return RunTrace(options.trace_status, session); }; });
+  CLI::App* stop = trace->add_subcommand("stop", "End it: the file is complete then, for quire_replay");
+  stop->add_flag("--json", options.trace_stop.json, kJsonHelp);
+  options.trace_stop.stop = true;
+  stop->callback([&] { command = [&](Session& session) { return RunTrace(options.trace_stop, session); }; });
+}
+
 void AddCache(CLI::App& app, AllOptions& options, Command& command) {
   CLI::App* cache = app.add_subcommand("cache", "The prefix cache: list, warm, drop, reset, events");
   cache->require_subcommand(1);
@@ -264,6 +278,7 @@ int RunQuire(const std::vector<std::string>& args, Session& session) {
   AddBench(app, options.bench, command);
   AddServing(app, options, command);
   AddCache(app, options, command);
+  AddTrace(app, options, command);
   AddOffline(app, options, command);
   app.footer("Exit codes: 0 done, 1 the request failed, 64 bad command line, 66 bad model files, 69 cannot connect.");
   try {

@@ -222,6 +222,11 @@ class GrpcClient : public Client {
     return Unary<v1::ResetPrefixCacheResponse>(admin_.get(), &v1::Admin::Stub::ResetPrefixCache,
                                                v1::ResetPrefixCacheRequest());
   }
+  absl::StatusOr<v1::ScheduleTraceResponse> ScheduleTrace(bool stop) override {
+    v1::ScheduleTraceRequest request;
+    request.set_stop(stop);
+    return Unary<v1::ScheduleTraceResponse>(admin_.get(), &v1::Admin::Stub::ScheduleTrace, request);
+  }
 
   absl::StatusOr<std::string> CheckHealth(const std::string& service) override {
     grpc::health::v1::HealthCheckRequest request;

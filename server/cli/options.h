@@ -112,6 +112,11 @@ struct CacheEventsOptions {
   bool json = false;
 };
 
+struct TraceOptions {
+  bool stop = false;
+  bool json = false;
+};
+
 struct TokenizerOptions {
   std::string path;  // tokenizer.json, its directory, or a .gguf file
 };

@@ -120,6 +120,17 @@ void CacheAdmin::Ask(std::function<T(BlockManager& blocks)> question, const Done
   done(RetryAfter(std::move(status), absl::Seconds(1)));
 }
 
+void CacheAdmin::ScheduleTrace(bool stop, const Done<ScheduleTraceStatus>& done) {
+  Ask<ScheduleTraceStatus>([this, stop](BlockManager&) { return engine_.ScheduleTrace(stop); },
+                           [stop, done](absl::StatusOr<ScheduleTraceStatus> status) {
+                             if (stop && status.ok() && status->bytes == 0) {
+                               return done(absl::FailedPreconditionError(
+                                   "no schedule trace is recorded: start quired with --schedule-trace"));
+                             }
+                             done(std::move(status));
+                           });
+}
+
 void CacheAdmin::List(PrefixQuery query, const Done<PrefixPage>& done) {
   if (query.limit < 0 || query.limit > kMaxPrefixPage)
     return done(InvalidField("limit", absl::StrCat(query.limit, " is out of range; must be in [0, ", kMaxPrefixPage,

@@ -49,8 +49,9 @@ struct WarmResult {
   int32_t cached_tokens = 0;  // that were there already
 };
 
-// Looks after the prefix cache while requests run. Questions go to the engine thread, which answers between two steps;
-// answers come on a thread of this object, or at once if there is nothing to ask. No function blocks. Any thread.
+// Looks after the prefix cache, and the schedule trace, while requests run. Questions go to the engine thread, which
+// answers between two steps; answers come on a thread of this object, or at once if there is nothing to ask. No
+// function blocks. Any thread.
 //
 // Prompts are named by the prompt, add_special_tokens, tenant and cache.salt of a GenerateRequest, whose other fields
 // are not looked at. Errors name the fields of proto/quire/v1/admin.proto.
@@ -77,6 +78,8 @@ class CacheAdmin {
   void DropAll(const Done<int32_t>& done);
 
   EventFeed& events() { return events_; }
+  // The state of the engine's schedule trace; `stop`: ends it before. kFailedPrecondition if none is recorded then.
+  void ScheduleTrace(bool stop, const Done<ScheduleTraceStatus>& done);
 
   // After the engine has stopped: gives the answers that are left, refuses what comes. Idempotent.
   void Stop();

@@ -134,4 +134,22 @@ grpc::ServerWriteReactor<v1::KvEvents>* AdminService::SubscribeKvEvents(grpc::Ca
   return new RefusedStream<v1::KvEvents>(LoadingStatus());
 }
 
+grpc::ServerUnaryReactor* AdminService::ScheduleTrace(grpc::CallbackServerContext* context,
+                                                      const v1::ScheduleTraceRequest* request,
+                                                      v1::ScheduleTraceResponse* response) {
+  Frontend* const to = frontend();
+  if (to == nullptr) return Answer(context, LoadingStatus());
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  to->cache().ScheduleTrace(request->stop(), [reactor, response](const absl::StatusOr<ScheduleTraceStatus>& trace) {
+    if (trace.ok()) {
+      response->set_recording(trace->recording);
+      response->set_records(trace->records);
+      response->set_bytes(trace->bytes);
+      response->set_lost_records(trace->lost_records);
+    }
+    reactor->Finish(ToGrpcStatus(trace.status()));
+  });
+  return reactor;
+}
+
 }  // namespace quire

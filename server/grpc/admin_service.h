@@ -27,6 +27,8 @@ class AdminService final : public v1::Admin::CallbackService {
                                              v1::ResetPrefixCacheResponse* response) override;
   grpc::ServerWriteReactor<v1::KvEvents>* SubscribeKvEvents(grpc::CallbackServerContext* context,
                                                             const v1::SubscribeKvEventsRequest* request) override;
+  grpc::ServerUnaryReactor* ScheduleTrace(grpc::CallbackServerContext* context, const v1::ScheduleTraceRequest* request,
+                                          v1::ScheduleTraceResponse* response) override;
 
  private:
   // Null while the model loads.

@@ -173,6 +173,19 @@ class ReplayTest(unittest.TestCase):
                                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for i in range(12)]
             errors = [client.communicate(timeout=60)[1] for client in clients]
             self.assertEqual([client.returncode for client in clients], [0] * 12, errors)
+            status = json.loads(run(QUIRE, "--server", address, "trace", "status", "--json").stdout)
+            self.assertTrue(status["recording"])
+            self.assertGreater(status["records"], 24)
+            self.assertEqual(status["lost_records"], 0)
+            stopped = run(QUIRE, "--server", address, "trace", "stop", "--json")
+            self.assertEqual(stopped.returncode, 0, stopped.stderr)
+            self.assertFalse(json.loads(stopped.stdout)["recording"])
+            # The file is complete while the daemon goes on.
+            self.assertEqual(os.path.getsize(trace), json.loads(stopped.stdout)["bytes"])
+            self.assertTrue(json.loads(run(REPLAY, trace, "--json").stdout)["verified"])
+            after = run(QUIRE, "--server", address, "generate", "--max-tokens", "5", "--ids", "1,2,3")
+            self.assertEqual(after.returncode, 0, after.stderr)
+            self.assertIn("stopped: ", run(QUIRE, "--server", address, "trace", "status").stdout)
             daemon.send_signal(signal.SIGTERM)
             daemon.stderr.read()
             self.assertEqual(daemon.wait(timeout=60), 0)
