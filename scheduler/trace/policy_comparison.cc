@@ -119,7 +119,6 @@ void Simulation::Arrive() {
   for (; next_ < workload_.requests.size() && workload_.requests[next_].arrival <= now_; ++next_) {
     const TraceWorkload::Request& request = workload_.requests[next_];
     EngineRequest copy = request.request;
-    copy.handle = next_ + 1;
     ++outcome_.requests;
     PolicyOutcome::Tenant& tenant = outcome_.tenants[copy.tenant_name];
     ++tenant.requests;

@@ -33,8 +33,8 @@ absl::StatusOr<TraceWorkload> ReadWorkload(absl::string_view bytes, const Replay
   TraceWorkload workload;
   workload.header = reader.header();
   TraceReplay replay(reader.header(), options);
-  absl::flat_hash_map<uint64_t, size_t> live;  // index into requests by handle
-  size_t placed = 0;                           // requests whose arrival is known
+  absl::flat_hash_map<uint64_t, size_t> numbers;  // of requests by handle in the trace, from 0
+  size_t placed = 0;                              // requests whose arrival is known
   TraceRecord record;
   int64_t other_miss_reasons = 0, host_copies = 0;
   double host_copy_seconds = 0;
@@ -46,9 +46,13 @@ absl::StatusOr<TraceWorkload> ReadWorkload(absl::string_view bytes, const Replay
       return absl::DataLossError("the trace does not replay: " + difference->ToString());
     }
     if (record.call == TraceCall::kAdd) {
-      live[record.request.handle] = workload.requests.size();
+      const auto origin = numbers.find(record.request.fork_of.handle);
+      const uint64_t forked_from = origin == numbers.end() ? 0 : origin->second + 1;
+      numbers[record.request.handle] = workload.requests.size();
       EngineRequest request = record.request;
       request.prompt_hashes = replay.HashPrompt(request);
+      request.handle = workload.requests.size() + 1;
+      request.fork_of.handle = forked_from;
       const int32_t num_sequences = std::max(request.params.n, request.params.beam_width);
       workload.requests.push_back({std::move(request), {}, std::vector<std::vector<int32_t>>(num_sequences)});
     }
@@ -58,12 +62,11 @@ absl::StatusOr<TraceWorkload> ReadWorkload(absl::string_view bytes, const Replay
       for (; placed < workload.requests.size(); ++placed) workload.requests[placed].arrival = record.now;
     }
     for (const SequenceOutput& event : replay.outputs().sequences) {
-      const auto request = live.find(event.handle);
-      if (request == live.end()) continue;
+      const auto request = numbers.find(event.handle);
+      if (request == numbers.end()) continue;
       if (event.token_id >= 0) {
         workload.requests[request->second].outputs[event.sequence_index].push_back(event.token_id);
       }
-      if (event.request_finished) live.erase(request);
     }
     if (record.call == TraceCall::kEnd) {
       workload.complete = true;

@@ -18,7 +18,7 @@ namespace quire {
 // What a trace says about the work and the machine, whatever scheduled it.
 struct TraceWorkload {
   struct Request {
-    EngineRequest request;  // with block hashes
+    EngineRequest request;  // with block hashes; its handle is its number, from 1
     absl::Time arrival;     // the time of the first call that knew of it
     // By sequence: what it gave until it ended, was aborted or the trace ended. Beams count as sequences of one length.
     std::vector<std::vector<int32_t>> outputs;
