@@ -77,7 +77,7 @@ class SchedulerPropertyTest : public ::testing::TestWithParam<std::tuple<Propert
     options.eager_runner = seed % 2 == 1;
     return options;
   }
-  static uint32_t num_seeds() { return testing::kSanitized ? 8 : 25; }
+  static uint32_t num_seeds() { return testing::kSanitized ? 4 : 25; }
 };
 
 // Requests arrive while others run; whatever the options, each gives the tokens it gives alone.
