@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
@@ -198,6 +199,8 @@ class BlockManager : private BlockPool::Cache {
   // The step for which these copies were made has failed: what they were to fill can no longer be found. The caller
   // sees to it that tables which hold any of it are cleared.
   void CopiesFailed(absl::Span<const BlockCopy> copies);
+  // Whether `table` holds one of `places`, which are numbers as in BlockCopy: blocks, pages with layer groups.
+  bool HoldsAny(const BlockTable& table, const absl::flat_hash_set<BlockId>& places) const;
 
   // --- The cache
 

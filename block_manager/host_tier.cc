@@ -111,6 +111,19 @@ void BlockManager::CopiesFailed(absl::Span<const BlockCopy> copies) {
   }
 }
 
+bool BlockManager::HoldsAny(const BlockTable& table, const absl::flat_hash_set<BlockId>& places) const {
+  const absl::Span<const BlockId> blocks = table.blocks();
+  const auto is_one = [&places](BlockId place) { return places.contains(place); };
+  if (pages_ == nullptr) return std::any_of(blocks.begin(), blocks.end(), is_one);
+  for (int32_t group = 0; group < pages_->num_groups(); ++group) {
+    const auto [begin, end] = table.paged(group);
+    for (int32_t i = begin; i < end; ++i) {
+      if (is_one(BlockId{static_cast<int32_t>(pages_->page(group, blocks[i]))})) return true;
+    }
+  }
+  return false;
+}
+
 void BlockManager::KeepOffHost(const BlockTable& table) {
   for (const BlockId block : table.blocks_) {
     if (pool_.count(block) == 1 && cache_.Contains(block)) eviction_.KeepOffHost(cache_.entry(block));

@@ -65,24 +65,28 @@ double Scheduler::LearnHostCopies(const SchedulePlan& plan, const StepResult& re
 }
 
 // What the copies of a failed step were to fill holds anything: nobody finds it, and those who hold it and were not in
-// the step begin again. REQUIRES: those who were hold nothing any more.
-void Scheduler::DropFailedCopies(const SchedulePlan& plan) {
-  if (NumHostCopies(plan) == 0) return;
-  QUIRE_CHECK(num_in_flight() == 0);
+// the step begin again, or end too if the step in flight reads it. REQUIRES: those who were hold nothing any more.
+void Scheduler::DropFailedCopies(const SchedulePlan& plan, const absl::Status& status, absl::Time now,
+                                 StepOutputs* outputs) {
+  if (plan.copies.empty()) return;
+  QUIRE_CHECK(num_in_flight() == 0 || NumHostCopies(plan) == 0);
   blocks_->CopiesFailed(plan.copies);
   absl::flat_hash_set<BlockId> failed;
   for (const BlockCopy& copy : plan.copies) failed.insert(copy.dst);
-  const auto clear = [&failed](Sequence* sequence) {  // without sealing anything
-    const absl::Span<const BlockId> held = sequence->table.blocks();
-    if (std::none_of(held.begin(), held.end(), [&](BlockId block) { return failed.contains(block); })) return false;
-    sequence->table.Clear();
-    return true;
-  };
   for (Sequence* sequence : running_) {
-    if (clear(sequence)) Preempt(sequence, PreemptReason::kLostCopy, nullptr);
+    if (sequence->state != SequenceState::kRunning || !blocks_->HoldsAny(sequence->table, failed)) continue;
+    if (InFlight(*sequence)) {
+      EndGroup(sequence->group, FinishReason::kError, status, now, outputs);
+    } else {
+      sequence->table.Clear();  // without sealing anything
+      Preempt(sequence, PreemptReason::kLostCopy, nullptr);
+    }
   }
   for (const auto& [handle, group] : groups_) {
-    for (Sequence& sequence : group->sequences) clear(&sequence);
+    for (Sequence& sequence : group->sequences) {
+      if (sequence.state != SequenceState::kRunning && blocks_->HoldsAny(sequence.table, failed))
+        sequence.table.Clear();
+    }
   }
 }
 

@@ -339,7 +339,7 @@ void Scheduler::FailStep(const SchedulePlan& plan, const absl::Status& status, a
   }
   SendBack(plan.riders);
   CleanUp();
-  DropFailedCopies(plan);
+  DropFailedCopies(plan, status, now, outputs);
   CleanUp();
 }
 

@@ -240,7 +240,7 @@ class Scheduler {
   bool UsesCache(const Sequence& sequence) const;
   int64_t NumHostCopies(const SchedulePlan& plan) const;
   double LearnHostCopies(const SchedulePlan& plan, const StepResult& result);
-  void DropFailedCopies(const SchedulePlan& plan);
+  void DropFailedCopies(const SchedulePlan& plan, const absl::Status& status, absl::Time now, StepOutputs* outputs);
 
   // --- commit.cc: what a step gave
   void CommitSequence(const ScheduledSequence& entry, absl::Span<const PlanRider> riders, const StepResult& result,

@@ -264,6 +264,28 @@ TEST(SchedulerTest, AFailedPlanCarriesNoCopyOfSequencesOutsideIt) {
   h.ExpectIdle();
 }
 
+// Prefills take the time of the step, so a newcomer that hit inside a block gets its copy and no token.
+TEST(SchedulerTest, ACopyThatAFailedPlanLostIsMadeAgain) {
+  int lost = 0;
+  for (int prefills = 2; prefills <= 8; ++prefills) {
+    SchedulerHarness h({.block_size = 8, .itl_target = absl::Milliseconds(7), .seconds_per_prefill_token = 1e-3});
+    for (int i = 0; i < 40; ++i) h.Add(Ids(20 + i % 50, 100 + i), Tokens(2)), h.RunAll(100);
+    h.Add(Ids(12), Tokens(2));
+    h.RunAll(100);
+    for (int i = 0; i < prefills; ++i) h.Add(Ids(110, 200 + i), Tokens(4));
+    const uint64_t newcomer = h.Add(Ids(11), Tokens(4));
+    ASSERT_TRUE(h.Schedule());
+    const std::vector<uint64_t> planned = Planned(h.plan);
+    if (!h.plan.copies.empty() && std::find(planned.begin(), planned.end(), newcomer) == planned.end()) ++lost;
+    h.FailStep(absl::InternalError("broken"));
+    h.RunAll(500);
+    if (!h.seen(newcomer).last_event.error.ok()) continue;  // it was in the plan
+    h.ExpectCorrect(newcomer);
+    h.ExpectIdle();
+  }
+  EXPECT_GT(lost, 0);
+}
+
 TEST(SchedulerTest, BadLogitsFailTheirRequestAlone) {
   SchedulerHarness h({});
   SamplingParams params = Tokens(6, 2);

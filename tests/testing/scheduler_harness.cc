@@ -38,7 +38,8 @@ SchedulerOptions SchedulerOf(const HarnessOptions& options) {
           .max_num_batched_tokens = options.max_num_batched_tokens,
           .max_plans_in_flight = options.max_plans_in_flight,
           .enable_prefix_caching = options.prefix_caching,
-          .preemption = options.preemption};
+          .preemption = options.preemption,
+          .itl_target = options.itl_target};
 }
 
 SequenceLimits LimitsOf(const HarnessOptions& options) {
@@ -106,7 +107,10 @@ bool SchedulerHarness::Schedule() {
 
 void SchedulerHarness::Commit() {
   runner.Wait(&result);
-  scheduler.Commit(earliest_plan(), result, now, &outputs);
+  const StepLoad& load = earliest_plan().load;
+  const double prefill_seconds = options.seconds_per_prefill_token * static_cast<double>(load.prefill_tokens);
+  const double step_seconds = options.seconds_per_prefill_token > 0 ? 1e-3 + prefill_seconds : 0;
+  scheduler.Commit(earliest_plan(), result, now, &outputs, step_seconds);
   EXPECT_EQ(scheduler.CheckInvariants(), absl::OkStatus());
   Collect();
   now += absl::Seconds(1);

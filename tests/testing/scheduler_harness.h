@@ -32,6 +32,8 @@ struct HarnessOptions {
   bool eager_runner = false;  // steps are executed when they are submitted, not when they are waited for
   int32_t num_host_blocks = 0;
   PreemptionMode preemption = PreemptionMode::kAuto;
+  absl::Duration itl_target = absl::InfiniteDuration();
+  double seconds_per_prefill_token = 0;  // what steps are said to take; 0: not measured
   bool integrity = false;  // the runner checks that nothing findable or found ever changes, and poisons what is freed
   BlockHash (*chain_hash)(const BlockHash& parent, absl::Span<const int32_t> tokens) = &ChainHash;
 };
