@@ -45,6 +45,20 @@ SamplingParams RandomParams(std::mt19937& random) {
   return params;
 }
 
+// A prompt that goes on from where some sequence is now, as if forked from it, or one of its own.
+std::vector<int32_t> ForkOrRandomPrompt(std::mt19937& random, SchedulerHarness* harness) {
+  constexpr size_t kLongest = 80;
+  harness->fork_of = {};
+  if (harness->all_seen().empty() || random() % 6 != 0) return RandomPrompt(random);
+  const auto& [handle, from] = *std::next(harness->all_seen().begin(), random() % harness->all_seen().size());
+  const auto index = static_cast<int32_t>(random() % from.ids.size());
+  std::vector<int32_t> prompt = from.request.prompt_ids;
+  prompt.insert(prompt.end(), from.ids[index].begin(), from.ids[index].end());
+  prompt.resize(std::min(prompt.size(), kLongest));
+  harness->fork_of = {.handle = handle, .sequence_index = index};
+  return prompt;
+}
+
 // With a host tier some requests do not read the cache, or do not write it.
 void SetBypass(std::mt19937& random, SchedulerHarness* harness) {
   if (harness->options.num_host_blocks == 0) return;
@@ -91,7 +105,8 @@ TEST_P(SchedulerPropertyTest, EveryRequestGivesItsOwnTokensAndFinishesOnce) {
     for (int added = 0; added < 40;) {
       if (random() % 2 == 0 || !harness.scheduler.HasWork()) {
         SetBypass(random, &harness);
-        harness.Add(RandomPrompt(random), RandomParams(random), static_cast<int32_t>(random() % 3));
+        const std::vector<int32_t> prompt = ForkOrRandomPrompt(random, &harness);
+        harness.Add(prompt, RandomParams(random), static_cast<int32_t>(random() % 3));
         ++added;
       } else if (random() % 8 == 0) {
         held.push_back(std::prev(harness.all_seen().end(), 1 + random() % added)->first);
@@ -155,7 +170,7 @@ TEST_P(SchedulerPropertyTest, AbortsFailuresAndDeadlinesTouchNobodyElse) {
         const absl::Time deadline = has_deadline ? harness.now + absl::Seconds(random() % 60) : absl::InfiniteFuture();
         SetBypass(random, &harness);
         const SamplingParams params = RandomParams(random);
-        last = harness.Add(RandomPrompt(random), params, static_cast<int32_t>(random() % 3), deadline);
+        last = harness.Add(ForkOrRandomPrompt(random, &harness), params, static_cast<int32_t>(random() % 3), deadline);
         if (has_deadline) disturbed.push_back(last);
         if (random() % 10 == 0) {
           harness.runner.bad_seeds.push_back(params.seed);
@@ -245,6 +260,27 @@ INSTANTIATE_TEST_SUITE_P(
             PropertyCase{"IntegrityHostTierSwapBudget7", With([](HarnessOptions& o) {
                            o.num_blocks = 20, o.num_host_blocks = 60, o.integrity = true, o.max_num_batched_tokens = 7;
                            o.preemption = PreemptionMode::kSwap;
+                         }),
+                         true},
+            PropertyCase{"Groups", With([](HarnessOptions& o) {
+                           o.group_windows = {0, 24}, o.num_blocks = 400;
+                         })},
+            PropertyCase{"GroupsTinyPool", With([](HarnessOptions& o) {
+                           o.group_windows = {0, 24}, o.num_blocks = 40;
+                         }),
+                         true},
+            PropertyCase{"GroupsTinyPoolBudget7", With([](HarnessOptions& o) {
+                           o.group_windows = {0, 2, 40}, o.num_blocks = 50, o.max_num_batched_tokens = 7;
+                         }),
+                         true},
+            PropertyCase{"GroupsTinyPoolNoCache", With([](HarnessOptions& o) {
+                           o.group_windows = {0, 24}, o.num_blocks = 40, o.prefix_caching = false;
+                         }),
+                         true},
+            PropertyCase{"AllGroupsSlide", With([](HarnessOptions& o) { o.group_windows = {24}, o.num_blocks = 12; }),
+                         true},
+            PropertyCase{"AllGroupsSlideBlockSize2", With([](HarnessOptions& o) {
+                           o.group_windows = {24, 5}, o.num_blocks = 45, o.block_size = 2;
                          }),
                          true},
             PropertyCase{"OneBitKeys", With([](HarnessOptions& o) { o.chain_hash = &OneBitHash; })},

@@ -46,13 +46,24 @@ float LogprobOf(uint64_t context) { return -static_cast<float>(context % 1000) /
 
 }  // namespace
 
-FakeRunner::FakeRunner(const BlockManager* blocks, int32_t num_blocks)
+FakeRunner::FakeRunner(const BlockManager* blocks, int32_t num_places)
     : blocks_(blocks),
       block_size_(blocks->block_size()),
-      num_blocks_(num_blocks),
-      memory_(int64_t{num_blocks} * blocks->block_size()),
+      num_places_(num_places),
+      memory_(int64_t{num_places} * blocks->block_size()),
+      contexts_(memory_.size()),
       written_in_(memory_.size()) {
-  for (Step& step : steps_) step.blocks.reserve(num_blocks);  // tests count allocations
+  for (Step& step : steps_) step.places.reserve(num_places);  // tests count allocations
+}
+
+BlockId FakeRunner::PlaceOf(int32_t group, BlockId block) const {
+  const GroupPages* pages = blocks_->pages();
+  return pages == nullptr ? block : BlockId{static_cast<int32_t>(pages->page(group, block))};
+}
+
+int32_t FakeRunner::FirstSeen(int32_t group, int32_t position) const {
+  const int32_t window = blocks_->pages() == nullptr ? 0 : blocks_->pages()->window(group);
+  return window == 0 ? 0 : std::max(0, position - window + 1);
 }
 
 void FakeRunner::Submit(const SchedulePlan& plan) {
@@ -60,32 +71,56 @@ void FakeRunner::Submit(const SchedulePlan& plan) {
   Step& step = steps_[num_in_flight_++];
   step.plan = plan;
   step.executed = false;
-  step.blocks.clear();
+  step.places.clear();
   step.tokens.clear();
-  step.first_block.clear();
+  step.first_place.clear();
+  step.table_size.clear();
   step.findable.clear();
+  CheckCopies(plan);
+  for (const ScheduledSequence& entry : plan.sequences) {
+    CheckWrites(entry);
+    TakeTokens(entry, &step);
+    TakeTable(entry, &step);
+  }
+  if (blocks_->integrity_enabled()) {
+    step.findable.resize(num_places_);
+    for (int32_t i = 1; i < num_places_; ++i) {
+      for (int32_t group = 0; group < num_groups() && blocks_->IsFindable(BlockId{i}); ++group) {
+        step.findable[static_cast<int32_t>(PlaceOf(group, BlockId{i}))] = true;
+      }
+    }
+  }
+  if (eager) Execute(&step);
+}
+
+// Those within the device go to blocks that only their sequence knows.
+void FakeRunner::CheckCopies(const SchedulePlan& plan) const {
   for (size_t i = 0; i < plan.copies.size(); ++i) {
     const BlockCopy& copy = plan.copies[i];
     ASSERT_NE(copy.dst, kNullBlock);
-    if (blocks_->IsHost(copy.src) || blocks_->IsHost(copy.dst)) continue;
+    if (blocks_->pages() != nullptr || blocks_->IsHost(copy.src) || blocks_->IsHost(copy.dst)) continue;
     // One whose sequence was stopped again may have got another content, even one that can be found.
     const auto later = [&copy](const BlockCopy& other) { return other.dst == copy.dst; };
     if (std::any_of(plan.copies.begin() + i + 1, plan.copies.end(), later)) continue;
     ASSERT_LE(blocks_->count(copy.dst), 1) << "a copy goes to a shared block";
     ASSERT_FALSE(blocks_->IsFindable(copy.dst)) << "a copy goes to a findable block";
   }
-  for (const ScheduledSequence& entry : plan.sequences) {
-    CheckWrites(entry);
-    TakeTokens(entry, &step);
-    const absl::Span<const BlockId> table = entry.sequence->table.blocks();
-    step.first_block.push_back(static_cast<int64_t>(step.blocks.size()));
-    step.blocks.insert(step.blocks.end(), table.begin(), table.end());
+}
+
+void FakeRunner::TakeTable(const ScheduledSequence& entry, Step* step) const {
+  const absl::Span<const BlockId> table = entry.sequence->table.blocks();
+  step->first_place.push_back(static_cast<int64_t>(step->places.size()));
+  step->table_size.push_back(static_cast<int32_t>(table.size()));
+  if (blocks_->pages() == nullptr) {
+    step->places.insert(step->places.end(), table.begin(), table.end());
+    return;
   }
-  if (blocks_->integrity_enabled()) {
-    step.findable.resize(num_blocks_);
-    for (int32_t i = 1; i < num_blocks_; ++i) step.findable[i] = blocks_->IsFindable(BlockId{i});
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    const auto [begin, end] = entry.sequence->table.paged(group);
+    for (int32_t i = 0; i < static_cast<int32_t>(table.size()); ++i) {
+      step->places.push_back(begin <= i && i < end ? PlaceOf(group, table[i]) : kNullBlock);
+    }
   }
-  if (eager) Execute(&step);
 }
 
 void FakeRunner::Wait(StepResult* result) {
@@ -147,23 +182,34 @@ void FakeRunner::Store(const Step& step, size_t index) {
   const ScheduledSequence& entry = step.plan.sequences[index];
   for (int32_t i = 0; i < entry.num_tokens; ++i) {
     const int32_t position = entry.start + i;
-    const int64_t slot = Slot(step, index, position);
-    ASSERT_NE(written_in_[slot], step.plan.step) << "a slot is written twice in one step";
-    written_in_[slot] = step.plan.step;
-    const uint64_t before = position == 0 ? 0 : memory_[Slot(step, index, position - 1)];
     int32_t token = step.tokens[entry.first_row + i];
     if (entry.token_from_sample >= 0) {
       ASSERT_LT(entry.token_from_sample, static_cast<int32_t>(last_samples_.size()));
       token = last_samples_[entry.token_from_sample].token_id;
     }
-    memory_[slot] = KeyValue(before, token, position);
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      const int64_t slot = Slot(step, index, group, position);
+      ASSERT_NE(written_in_[slot], step.plan.step) << "a slot is written twice in one step";
+      written_in_[slot] = step.plan.step;
+      const int64_t before = position == 0 ? -1 : Slot(step, index, group, position - 1);
+      memory_[slot] = KeyValue(before < 0 ? 0 : memory_[before], token, position);
+      contexts_[slot] = Mix(before < 0 ? 0 : contexts_[before], memory_[slot]);
+    }
     ++tokens_computed_;
   }
 }
 
 void FakeRunner::Answer(const Step& step, size_t index, StepResult* result) {
   const ScheduledSequence& entry = step.plan.sequences[index];
-  const auto context_of = [&](int32_t row) { return Attend(step, index, entry.start + row - entry.first_row); };
+  const auto context_of = [&](int32_t row) {
+    const int32_t position = entry.start + row - entry.first_row;
+    uint64_t context = Attend(step, index, 0, position);
+    for (int32_t group = 1; group < num_groups(); ++group) {
+      const uint64_t other = Attend(step, index, group, position);
+      if (other != context) context = Mix(context, other);
+    }
+    return context;
+  };
   const auto report = [result](int32_t token, uint64_t context) {
     SampledToken sampled;
     sampled.token_id = token;
@@ -199,26 +245,31 @@ void FakeRunner::Answer(const Step& step, size_t index, StepResult* result) {
   }
 }
 
-int64_t FakeRunner::Slot(const Step& step, size_t index, int32_t position) const {
-  const BlockId block = step.blocks[step.first_block[index] + position / block_size_];
-  return int64_t{static_cast<int32_t>(block)} * block_size_ + position % block_size_;
+int64_t FakeRunner::Slot(const Step& step, size_t index, int32_t group, int32_t position) const {
+  const int64_t table = step.first_place[index] + int64_t{group} * step.table_size[index];
+  const BlockId place = step.places[table + position / block_size_];
+  if (place == kNullBlock) ADD_FAILURE() << "group " << group << " has nothing for position " << position;
+  return int64_t{static_cast<int32_t>(place)} * block_size_ + position % block_size_;
 }
 
-uint64_t FakeRunner::Attend(const Step& step, size_t index, int32_t position) const {
-  uint64_t context = 0;
-  for (int32_t p = 0; p <= position; ++p) context = Mix(context, memory_[Slot(step, index, p)]);
+uint64_t FakeRunner::Attend(const Step& step, size_t index, int32_t group, int32_t position) const {
+  int32_t p = FirstSeen(group, position);
+  uint64_t context = p == 0 ? 0 : contexts_[Slot(step, index, group, p++)];
+  for (; p <= position; ++p) context = Mix(context, memory_[Slot(step, index, group, p)]);
   return context;
 }
 
 void FakeRunner::Copy(const BlockCopy& copy) {
   if (blocks_->IsHost(copy.src) || blocks_->IsHost(copy.dst)) sealed_[copy.dst] = {};  // what it holds now is new
-  const auto begin = memory_.begin() + int64_t{static_cast<int32_t>(copy.src)} * block_size_;
-  std::copy(begin, begin + block_size_, memory_.begin() + int64_t{static_cast<int32_t>(copy.dst)} * block_size_);
+  const int64_t src = int64_t{static_cast<int32_t>(copy.src)} * block_size_;
+  const int64_t dst = int64_t{static_cast<int32_t>(copy.dst)} * block_size_;
+  std::copy_n(memory_.begin() + src, block_size_, memory_.begin() + dst);
+  std::copy_n(contexts_.begin() + src, block_size_, contexts_.begin() + dst);
 }
 
-uint64_t FakeRunner::Checksum(BlockId block, int32_t num_tokens) const {
+uint64_t FakeRunner::Checksum(BlockId place, int32_t num_tokens) const {
   uint64_t sum = 0;
-  const auto begin = memory_.begin() + int64_t{static_cast<int32_t>(block)} * block_size_;
+  const auto begin = memory_.begin() + int64_t{static_cast<int32_t>(place)} * block_size_;
   for (auto value = begin; value != begin + num_tokens; ++value) sum = Mix(sum, *value);
   return sum;
 }
@@ -235,17 +286,18 @@ void FakeRunner::CheckSealed(const IntegrityWork& work) {
   }
 }
 
-void FakeRunner::Poison(absl::Span<const BlockId> blocks) {
-  for (const BlockId block : blocks) {
-    const auto begin = memory_.begin() + int64_t{static_cast<int32_t>(block)} * block_size_;
-    std::fill(begin, begin + block_size_, 0xdeadbeef);
+void FakeRunner::Poison(absl::Span<const BlockId> places) {
+  for (const BlockId place : places) {
+    const int64_t begin = int64_t{static_cast<int32_t>(place)} * block_size_;
+    std::fill_n(memory_.begin() + begin, block_size_, 0xdeadbeef);
+    std::fill_n(contexts_.begin() + begin, block_size_, 0xdeadbeef);
   }
 }
 
 void FakeRunner::CheckAllSealed(const Step& step) {
-  for (const auto& [block, sealed] : sealed_) {
-    if (step.findable.empty() || !step.findable[static_cast<int32_t>(block)] || sealed.num_tokens == 0) continue;
-    ASSERT_EQ(Checksum(block, sealed.num_tokens), sealed.checksum) << "a step wrote to a findable block";
+  for (const auto& [place, sealed] : sealed_) {
+    if (step.findable.empty() || !step.findable[static_cast<int32_t>(place)] || sealed.num_tokens == 0) continue;
+    ASSERT_EQ(Checksum(place, sealed.num_tokens), sealed.checksum) << "a step wrote to a findable block";
   }
 }
 

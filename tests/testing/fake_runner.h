@@ -19,14 +19,18 @@ namespace quire {
 // plan is to write to a block that is shared or findable, or twice to one slot. If the plan carries IntegrityWork, it
 // also keeps checksums of all findable blocks, compares them after every step and poisons freed ones.
 //
+// With layer groups each group has K/V of its own in its pages, and a row reads what its window shows there; besides
+// K/V a slot keeps the hash of all up to it, for those that see no further back. All groups must give the same. Windows
+// are at least 2. A place is a block, or a page.
+//
 // Like a device it takes what it needs of a plan when that is submitted and runs steps in order, at most two in flight;
 // tokens that the step before samples stay with it.
 class FakeRunner {
  public:
   static constexpr int32_t kVocabSize = 50;
 
-  // `num_blocks`: those of the host included.
-  FakeRunner(const BlockManager* blocks, int32_t num_blocks);
+  // `num_places`: those of the host included.
+  FakeRunner(const BlockManager* blocks, int32_t num_places);
 
   // The plan becomes a step in flight. It is executed in here if `eager`, or when it is waited for.
   void Submit(const SchedulePlan& plan);
@@ -58,31 +62,38 @@ class FakeRunner {
   // A step in flight. Nothing in it points into sequences.
   struct Step {
     SchedulePlan plan;
-    std::vector<BlockId> blocks;       // tables, one sequence after another
+    std::vector<BlockId> places;       // tables, one sequence after another, the groups of each one after another
     std::vector<int32_t> tokens;       // of the plan's rows; -1: sampled by the step before
-    std::vector<int64_t> first_block;  // by sequence: into `blocks`
-    std::vector<bool> findable;        // by block; empty without the integrity mode
+    std::vector<int64_t> first_place;  // by sequence: into `places`
+    std::vector<int32_t> table_size;   // by sequence
+    std::vector<bool> findable;        // by place; empty without the integrity mode
     bool executed = false;
     StepResult result;
   };
 
+  int32_t num_groups() const { return blocks_->pages() == nullptr ? 1 : blocks_->pages()->num_groups(); }
+  BlockId PlaceOf(int32_t group, BlockId block) const;
+  int32_t FirstSeen(int32_t group, int32_t position) const;
+  void CheckCopies(const SchedulePlan& plan) const;
+  void TakeTable(const ScheduledSequence& entry, Step* step) const;
   void CheckWrites(const ScheduledSequence& entry);
   void TakeTokens(const ScheduledSequence& entry, Step* step) const;
   void Execute(Step* step);
   void Store(const Step& step, size_t index);
   void Answer(const Step& step, size_t index, StepResult* result);
-  int64_t Slot(const Step& step, size_t index, int32_t position) const;
-  uint64_t Attend(const Step& step, size_t index, int32_t position) const;
+  int64_t Slot(const Step& step, size_t index, int32_t group, int32_t position) const;
+  uint64_t Attend(const Step& step, size_t index, int32_t group, int32_t position) const;
   void Copy(const BlockCopy& copy);
-  void Poison(absl::Span<const BlockId> blocks);
-  uint64_t Checksum(BlockId block, int32_t num_tokens) const;
+  void Poison(absl::Span<const BlockId> places);
+  uint64_t Checksum(BlockId place, int32_t num_tokens) const;
   void CheckSealed(const IntegrityWork& work);
   void CheckAllSealed(const Step& step);
 
   const BlockManager* blocks_;
   const int32_t block_size_;
-  const int32_t num_blocks_;
-  std::vector<uint64_t> memory_;     // by slot
+  const int32_t num_places_;
+  std::vector<uint64_t> memory_;     // by slot: K/V
+  std::vector<uint64_t> contexts_;   // by slot: of all K/V up to it
   std::vector<int64_t> written_in_;  // by slot: the latest step that wrote it
   struct Sealed {
     int32_t num_tokens = 0;  // 0: was lost with a failed step

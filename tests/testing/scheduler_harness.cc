@@ -1,5 +1,6 @@
 #include "tests/testing/scheduler_harness.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "gtest/gtest.h"
@@ -24,11 +25,16 @@ SamplingParams Tokens(int32_t max_tokens, int32_t n) {
 namespace {
 
 BlockManagerOptions BlocksOf(const HarnessOptions& options) {
-  return Recordable({.num_blocks = options.num_blocks,
+  // Where all groups slide, blocks outnumber pages.
+  const std::vector<int32_t>& windows = options.group_windows;
+  const bool all_slide = std::count(windows.begin(), windows.end(), 0) == 0 && !windows.empty();
+  return Recordable({.num_blocks = options.num_blocks * (all_slide ? 8 : 1),
                      .block_size = options.block_size,
                      .enable_prefix_cache = options.prefix_caching,
                      .eviction = {.policy = options.eviction},
                      .integrity = options.integrity,
+                     .group_windows = windows,
+                     .num_pages = windows.empty() ? 0 : options.num_blocks,
                      .num_host_blocks = options.num_host_blocks,
                      .chain_hash = options.chain_hash});
 }
