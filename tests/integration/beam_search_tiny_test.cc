@@ -45,7 +45,6 @@ class TinyEngine {
     options.num_kv_blocks = c.num_kv_blocks > 0 ? c.num_kv_blocks : 4096 / c.block_size;
     options.scheduler.enable_prefix_caching = c.caching;
     engine_ = *CreateEngine(options);
-    engine_->Start();
   }
 
   // Submits all, then reads until all have ended.
@@ -61,6 +60,7 @@ class TinyEngine {
       request.handle = next_handle_++;
       EXPECT_EQ(engine_->Submit(std::move(request)), absl::OkStatus());
     }
+    engine_->Start();  // by the first call; its step finds every request
     for (size_t ended = 0; ended < requests.size();) {
       const StepOutputs* outputs = engine_->outputs(0).Pop();
       for (const SequenceOutput& event : outputs->sequences) {

@@ -72,7 +72,8 @@ std::vector<WorkloadRequest> MakeWorkload(const WorkloadOptions& options) {
 
 WorkloadResult RunWorkload(Engine& engine, const std::vector<WorkloadRequest>& workload, bool one_at_a_time) {
   OutputCollector collector(engine, 1);
-  engine.Start();
+  // All at once: the first step finds every request, so that what the scheduler decides does not depend on threads.
+  if (one_at_a_time) engine.Start();
   for (size_t i = 0; i < workload.size(); ++i) {
     EngineRequest request =
         MakeEngineRequest(workload[i].prompt, workload[i].params, engine.info().block_size, engine.info().key_context);
@@ -81,6 +82,7 @@ WorkloadResult RunWorkload(Engine& engine, const std::vector<WorkloadRequest>& w
     EXPECT_TRUE(status.ok()) << status;
     if (one_at_a_time) engine.WaitIdle(absl::InfiniteFuture());
   }
+  if (!one_at_a_time) engine.Start();
   engine.WaitIdle(absl::InfiniteFuture());
 
   WorkloadResult result;

@@ -40,7 +40,7 @@ struct WorkloadResult {
   EngineStats stats;
 };
 
-// Runs all requests, `one_at_a_time` or all submitted at once, in order. Fails the current test unless every sequence
+// Runs all requests, `one_at_a_time` or all submitted, in order, before the first step. Fails the current test unless every sequence
 // ends by length or stop, and afterwards all blocks are free or cached and the invariants hold.
 WorkloadResult RunWorkload(Engine& engine, const std::vector<WorkloadRequest>& workload, bool one_at_a_time);
 
