@@ -21,10 +21,13 @@ class TokenRecord {
   };
 
   TokenRecord(Origin origin, std::vector<int32_t> prompt, int32_t num_sequences)
-      : origin_(std::move(origin)), prompt_(std::move(prompt)), outputs_(num_sequences) {}
+      : origin_(std::move(origin)),
+        prompt_(std::move(prompt)),
+        num_sequences_(num_sequences),
+        outputs_(num_sequences) {}
 
   const Origin& origin() const { return origin_; }
-  int32_t num_sequences() const { return static_cast<int32_t>(outputs_.size()); }
+  int32_t num_sequences() const { return num_sequences_; }
   void Append(int32_t sequence, int32_t token);
   // Sequence i is what was sequence order[i], for each i; what stands there no more is forgotten.
   void Keep(const std::vector<int32_t>& order);
@@ -35,6 +38,7 @@ class TokenRecord {
  private:
   const Origin origin_;
   const std::vector<int32_t> prompt_;
+  const int32_t num_sequences_;
   mutable Mutex mutex_;
   std::vector<std::vector<int32_t>> outputs_ ABSL_GUARDED_BY(mutex_);
 };
