@@ -18,9 +18,10 @@ BlockManager::BlockManager(const BlockManagerOptions& options)
       eviction_(options.num_blocks, options.eviction, options.num_host_blocks),
       events_(options.num_events, options.block_size),
       misses_(options.num_remembered),
-      integrity_(options.integrity && options.group_windows.empty()
-                     ? std::make_unique<IntegrityLog>(options.num_blocks + options.num_host_blocks)
-                     : nullptr),
+      integrity_(options.integrity ? std::make_unique<IntegrityLog>(
+                                         (options.group_windows.empty() ? options.num_blocks : options.num_pages) +
+                                         options.num_host_blocks)
+                                   : nullptr),
       pool_(options.num_blocks, this, options.num_host_blocks),
       pages_(options.group_windows.empty() ? nullptr
                                            : std::make_unique<GroupPages>(options.group_windows, options.block_size,
@@ -63,7 +64,7 @@ void BlockManager::Hold(BlockId found, BlockTable& table) {
   table.blocks_.push_back(found);
   if (pool_.IsHost(found)) {
     ++table.num_on_host_;
-  } else if (integrity_) {
+  } else if (integrity_ && pages_ == nullptr) {
     integrity_->Found(found);
   }
 }
@@ -145,7 +146,7 @@ absl::Status BlockManager::Reserve(BlockTable& table, int32_t total_tokens, std:
     table.blocks_.resize(old_size);
     return status;
   }
-  if (integrity_) {
+  if (integrity_ && pages_ == nullptr) {
     for (const BlockId block : taken) integrity_->HandedOut(block);
   }
   if (fetched > 0) Fetch(table, fetched, tail, copies);
@@ -248,18 +249,26 @@ bool BlockManager::Insert(const PrefixLink& parent, const PrefixKeys& keys, int3
   if (promoted != kNullBlock) {
     eviction_.Remove(cache_.entry(promoted));
     pool_.UnmarkCached(promoted);
+    NoteUnsealed(promoted);
     if (pages_ != nullptr) pages_->Drop(promoted);
-    if (integrity_) integrity_->Unsealed(promoted);
   }
   pool_.MarkCached(block);
   eviction_.Add(cache_.entry(block), parent.entry, position, keys.tenant,
                 keys.retention.For(position, position + block_size_));
-  if (integrity_) integrity_->Sealed(block, static_cast<int32_t>(tokens.size()));
+  NoteSealed(block, static_cast<int32_t>(tokens.size()));
   if (full) {
     events_.Stored(key, i == 0 ? keys.root : keys.blocks[i - 1], tokens);
     if (i == 0) misses_.StoredFirst(chain_hash_({}, tokens), keys.root, keys.tenant);
   }
   return true;
+}
+
+void BlockManager::NoteSealed(BlockId block, int32_t num_tokens) {
+  if (integrity_) ForPlaces(block, [&](BlockId place) { integrity_->Sealed(place, num_tokens); });
+}
+
+void BlockManager::NoteUnsealed(BlockId block) {
+  if (integrity_) ForPlaces(block, [&](BlockId place) { integrity_->Unsealed(place); });
 }
 
 void BlockManager::Evict() {
@@ -291,7 +300,7 @@ void BlockManager::ForgetOne(BlockId block) {
     events_.Removed(cache_.key(block), TierOf(block));
     misses_.Evicted(cache_.key(block), now_);
   }
-  if (integrity_) integrity_->Unsealed(block);
+  NoteUnsealed(block);
   eviction_.Remove(cache_.entry(block));
   cache_.Erase(block);
   pool_.UnmarkCached(block);

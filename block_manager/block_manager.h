@@ -36,7 +36,7 @@ struct BlockManagerOptions {
   EvictionOptions eviction = {};
   int32_t num_events = 0;            // that KvEventLog keeps
   int32_t num_remembered = 1 << 14;  // evicted blocks whose misses can be explained, 40 bytes each
-  bool integrity = false;            // collect IntegrityWork; not with layer groups
+  bool integrity = false;            // collect IntegrityWork
   // With layer groups (group_pages.h): their windows, and the pages of the pool, the null page included. num_blocks
   // then counts logical blocks, of which there may be as many as one likes. Empty: one group without a window, where a
   // block is a page.
@@ -311,6 +311,20 @@ class BlockManager : private BlockPool::Cache {
   // One more holder of a block that was found: this table.
   void Hold(BlockId found, BlockTable& table);
 
+  // Calls body(place) for each place in memory where contents of the block stand: the block, or its pages.
+  template <typename F>
+  void ForPlaces(BlockId block, F body) const {
+    if (pages_ == nullptr) return body(block);
+    for (int32_t group = 0; group < pages_->num_groups(); ++group) {
+      if (pages_->Has(group, block)) body(PlaceOf(group, block));
+    }
+  }
+  BlockId PlaceOf(int32_t group, BlockId block) const {
+    return BlockId{static_cast<int32_t>(pages_->page(group, block))};
+  }
+  void NoteSealed(BlockId block, int32_t num_tokens);
+  void NoteUnsealed(BlockId block);
+
   // --- host_tier.cc
 
   KvEvent::Tier TierOf(BlockId block) const {
@@ -339,6 +353,7 @@ class BlockManager : private BlockPool::Cache {
   void CopyPages(BlockId src, BlockId dst, std::vector<BlockCopy>* copies);
   bool SharePages(BlockTable& table);
   void SlideOut(BlockTable& table);
+  void NoteFound(const BlockTable& table);
   void CutToPages(BlockTable& table, const PrefixKeys& keys, PrefixMatch* match);
   absl::Status CheckPages() const;
 

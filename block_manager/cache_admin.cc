@@ -119,7 +119,11 @@ int32_t BlockManager::DropAll() {
 }
 
 void BlockManager::TakeIntegrityWork(IntegrityWork* work) {
-  integrity_->Take([this](BlockId block) { return pool_.count(block) == 0 && !pool_.is_cached(block); }, work);
+  const auto is_free = [this](BlockId place) {
+    if (pages_ != nullptr) return pages_->IsFree(PageId{static_cast<int32_t>(place)});
+    return pool_.count(place) == 0 && !pool_.is_cached(place);
+  };
+  integrity_->Take(is_free, work);
 }
 
 absl::Status BlockManager::CheckInvariants() const {

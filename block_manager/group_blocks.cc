@@ -22,12 +22,14 @@ constexpr int32_t kSlidShare = 4;
 void BlockManager::AttachPage(int32_t group, BlockId block) {
   while (pages_->num_free() == 0) {
     if (pages_->num_slid() > pages_->num_unused() / kSlidShare || pool_.num_unused_cached() == 0) {
-      pages_->DropOldestSlid();
+      const PageId dropped = pages_->DropOldestSlid();
+      if (integrity_) integrity_->Unsealed(BlockId{static_cast<int32_t>(dropped)});
     } else {
       Evict();
     }
   }
   pages_->Attach(group, block);
+  if (integrity_) integrity_->HandedOut(PlaceOf(group, block));
 }
 
 int64_t BlockManager::BlocksForSequence(int32_t num_tokens) const {
@@ -79,8 +81,7 @@ void BlockManager::AttachPages(BlockTable& table, int32_t total_tokens, int32_t 
 void BlockManager::CopyPages(BlockId src, BlockId dst, std::vector<BlockCopy>* copies) {
   for (int32_t g = 0; g < pages_->num_groups(); ++g) {
     AttachPage(g, dst);
-    copies->push_back(
-        {BlockId{static_cast<int32_t>(pages_->page(g, src))}, BlockId{static_cast<int32_t>(pages_->page(g, dst))}});
+    copies->push_back({PlaceOf(g, src), PlaceOf(g, dst)});
     pages_->Release(g, src, pool_.FateOfPage(src));
   }
 }
@@ -153,6 +154,15 @@ void BlockManager::CutToPages(BlockTable& table, const PrefixKeys& keys, PrefixM
     *match = {.num_tokens = best, .miss = MissReason::kSlidOut, .missed_block = table.size()};
   }
   QUIRE_CHECK(SharePages(table));
+  if (integrity_) NoteFound(table);
+}
+
+void BlockManager::NoteFound(const BlockTable& table) {
+  for (int32_t g = 0; g < pages_->num_groups(); ++g) {
+    for (int32_t i = table.paged_[g].begin; i < table.paged_[g].end; ++i) {
+      integrity_->Found(PlaceOf(g, table.blocks_[i]));
+    }
+  }
 }
 
 absl::Status BlockManager::CheckPages() const {

@@ -111,12 +111,13 @@ void GroupPages::Drop(BlockId block) {
   }
 }
 
-void GroupPages::DropOldestSlid() {
+PageId GroupPages::DropOldestSlid() {
   const int32_t page = nodes_[0].next;
   QUIRE_CHECK(page != 0);
   UnlinkSlid(page);
   PushFree(page);
   ++num_dropped_;
+  return PageId{page};
 }
 
 absl::Status GroupPages::CheckInvariants() const {

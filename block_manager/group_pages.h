@@ -65,8 +65,8 @@ class GroupPages {
   void SetUsed(BlockId block);
   // The block cannot be found any more: its idle pages are free.
   void Drop(BlockId block);
-  // Frees the page that slid out first. REQUIRES: num_slid() > 0.
-  void DropOldestSlid();
+  // Frees the page that slid out first, and returns it. REQUIRES: num_slid() > 0.
+  PageId DropOldestSlid();
 
   // Pages that are free or can be made so.
   int32_t num_unused() const { return num_free_ + num_slid_ + num_kept_; }
@@ -78,6 +78,7 @@ class GroupPages {
   bool IsKept(int32_t group, BlockId block) const {
     return Has(group, block) && users(group, block) == 0 && !nodes_[page_of_[Index(group, block)]].slid;
   }
+  bool IsFree(PageId page) const { return nodes_[static_cast<int32_t>(page)].owner < 0; }
   int64_t num_dropped() const { return num_dropped_; }  // by DropOldestSlid
 
   // kInternal naming the first page that is not in exactly one state.

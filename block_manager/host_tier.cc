@@ -22,7 +22,7 @@ bool BlockManager::Demote(BlockId block) {
   const BlockId on_host = pool_.Demote(block);
   cache_.Move(block, on_host);
   eviction_.SetOnHost(entry, true);
-  if (integrity_) integrity_->Unsealed(block);
+  NoteUnsealed(block);
   copies_->push_back({block, on_host});
   ++num_copied_out_;
   NoteMove(on_host);
@@ -55,7 +55,7 @@ void BlockManager::Fetch(BlockTable& table, int32_t num_blocks, int32_t tail, st
 void BlockManager::Adopt(BlockId on_host, BlockId own) {
   pool_.Acquire(on_host);
   MoveToDevice(on_host, own);
-  if (integrity_) integrity_->Sealed(own, static_cast<int32_t>(cache_.tokens(own).size()));
+  NoteSealed(own, static_cast<int32_t>(cache_.tokens(own).size()));
   pool_.Release(on_host);
 }
 

@@ -9,7 +9,7 @@ namespace quire {
 
 // What the owner of the memory does for the integrity mode before a step writes anything: `checksums` and `verify` in
 // this order before the step's copies, `poison` after them. If the step fails, checksums of the blocks in `checksums`
-// are unknown.
+// are unknown. With layer groups all these blocks are pages.
 struct IntegrityWork {
   struct Item {
     BlockId block = kNullBlock;

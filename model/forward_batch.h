@@ -18,7 +18,7 @@ struct GroupTables {
   int64_t block_table_stride = 0;
 };
 
-// What the integrity mode wants of a step (model/kv_integrity.h); with it, there is one layer group.
+// What the integrity mode wants of a step (model/kv_integrity.h).
 struct KvIntegrityWork {
   struct Item {
     int32_t block = 0;

@@ -88,9 +88,6 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithRunner(const EngineOptio
   QUIRE_RETURN_IF_ERROR(ValidateEngineOptions(fixed));
   QUIRE_ASSIGN_OR_RETURN(const EngineSizes sizes,
                          SizeEngine(fixed, config, runner->kv_bytes_per_token(), kAnyMemory, runner->group_windows()));
-  if (fixed.kv_integrity && runner->group_windows() != std::vector<int32_t>{0}) {
-    return absl::FailedPreconditionError("--kv-integrity does not serve models with sliding windows");
-  }
   EngineInfo info;
   info.config = config;
   info.device = runner->Describe();

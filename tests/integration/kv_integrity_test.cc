@@ -17,6 +17,7 @@
 #include "kernels/factory.h"
 #include "model/transformer_runner.h"
 #include "scheduler/engine_with_runner.h"
+#include "tests/integration/hybrid_model.h"
 #include "tests/integration/row_independence.h"
 #include "tests/scheduler/engine_test_util.h"
 #include "tests/testing/ref_data.h"
@@ -141,13 +142,19 @@ struct Counts {
 // No row goes into a block that two tables of the step hold.
 absl::Status CheckSlots(const ForwardBatch& batch, int32_t block_size, Counts* counts) {
   std::map<int32_t, int32_t> holders;
-  for (size_t s = 0; s < batch.context_lens.size(); ++s) {
-    const int32_t used = (batch.context_lens[s] + block_size - 1) / block_size;
-    for (int32_t i = 0; i < used; ++i) ++holders[batch.block_tables[s * batch.block_table_stride + i]];
+  for (int32_t g = 0; g < batch.num_groups(); ++g) {
+    const GroupTables group = batch.group(g);
+    for (size_t s = 0; s < batch.context_lens.size(); ++s) {
+      const int32_t used = (batch.context_lens[s] + block_size - 1) / block_size;
+      for (int32_t i = 0; i < used; ++i) ++holders[group.block_tables[s * group.block_table_stride + i]];
+    }
   }
+  holders.erase(0);  // has slid out
   for (const auto& [block, tables] : holders) counts->shared += tables > 1;
-  for (const int32_t slot : batch.slot_mapping) {
-    if (holders[slot / block_size] != 1) return absl::InternalError(absl::StrCat("slot ", slot, " is shared"));
+  for (int32_t g = 0; g < batch.num_groups(); ++g) {
+    for (const int32_t slot : batch.group(g).slot_mapping) {
+      if (holders[slot / block_size] != 1) return absl::InternalError(absl::StrCat("slot ", slot, " is shared"));
+    }
   }
   return absl::OkStatus();
 }
@@ -155,15 +162,19 @@ absl::Status CheckSlots(const ForwardBatch& batch, int32_t block_size, Counts* c
 struct Case {
   DeviceKind device;
   int32_t block_size;
+  std::string model;    // hybrid: two layer groups; tiny/mistral: one, of a window
+  int32_t pool_tokens;  // so few that blocks are evicted
 };
 
 class KvIntegrityEngineTest : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    const auto model = RefPath("tiny/llama_gqa");
-    if (!model) GTEST_SKIP() << "no oracle data: tiny/llama_gqa";
-    model_ = *model;
+    const auto model = RefPath(GetParam().model);
+    if (!is_hybrid() && !model) GTEST_SKIP() << "no oracle data: " << GetParam().model;
+    model_ = is_hybrid() ? hybrid_.folder() : *model;
   }
+
+  static bool is_hybrid() { return GetParam().model == "hybrid"; }
 
   std::unique_ptr<Engine> MakeEngine(bool integrity, int32_t pool_tokens, RunnerHooks hooks) {
     const int32_t block_size = GetParam().block_size;
@@ -172,6 +183,8 @@ class KvIntegrityEngineTest : public ::testing::TestWithParam<Case> {
     runner_options.backend = *CreateBackend({.kind = GetParam().device, .num_threads = 1});
     runner_options.block_size = block_size;
     runner_options.num_kv_blocks = 1 + pool_tokens / block_size;
+    runner_options.group_layers = true;
+    runner_options.random_weights = is_hybrid();
     runner_options.shadow_kv = integrity;
     auto runner = CreateTransformerRunner(std::move(runner_options));
     EXPECT_TRUE(runner.ok()) << runner.status();
@@ -184,6 +197,7 @@ class KvIntegrityEngineTest : public ::testing::TestWithParam<Case> {
                                    std::make_unique<HookedRunner>(*std::move(runner), std::move(hooks)));
   }
 
+  const HybridModel hybrid_;
   std::string model_;
 };
 
@@ -201,10 +215,10 @@ TEST_P(KvIntegrityEngineTest, NothingSharedIsWrittenNorPoisonRead) {
     return CheckSlots(batch, GetParam().block_size, &counts);
   };
   // What is done when many run at once depends on when they arrive; one at a time it is always the same.
-  const auto busy = MakeEngine(true, /*pool_tokens=*/1536, hooks);
+  const auto busy = MakeEngine(true, GetParam().pool_tokens * 3 / 2, hooks);
   ExpectSameIds(expected, RunWorkload(*busy, workload, /*one_at_a_time=*/false), "with integrity, small pool");
   counts = {};
-  const auto engine = MakeEngine(true, /*pool_tokens=*/1024, std::move(hooks));
+  const auto engine = MakeEngine(true, GetParam().pool_tokens, std::move(hooks));
   const WorkloadResult result = RunWorkload(*engine, workload, /*one_at_a_time=*/true);
   ExpectSameIds(expected, result, "with integrity, one at a time");
   EXPECT_GT(counts.checksums, 0);
@@ -253,13 +267,17 @@ TEST_P(KvIntegrityEngineTest, ABlockThatChangedReachesNobody) {
 std::vector<Case> Cases() {
   std::vector<Case> cases;
   for (const DeviceKind device : {DeviceKind::kReference, DeviceKind::kCpu}) {
-    for (const int32_t block_size : {1, 16, 32}) cases.push_back({device, block_size});
+    for (const int32_t block_size : {1, 16, 32}) cases.push_back({device, block_size, "tiny/llama_gqa", 1024});
+    cases.push_back({device, 16, "tiny/mistral", 512});
+    cases.push_back({device, 8, "hybrid", 1536});
   }
   return cases;
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, KvIntegrityEngineTest, ::testing::ValuesIn(Cases()), [](const auto& test) {
-  return absl::StrCat(std::string(Name(test.param.device)), "_block", test.param.block_size);
+  const std::string& model = test.param.model;
+  return absl::StrCat(std::string(Name(test.param.device)), "_", model.substr(model.find('/') + 1), "_block",
+                      test.param.block_size);
 });
 
 }  // namespace

@@ -1,9 +1,7 @@
-// Models whose layers have different windows, through the whole engine: caching, chunks, preemption, small pools and
-// block sizes change no token, and what a sequence holds within a window does not grow with it.
+// Models whose layers have different windows, through the whole engine: caching, chunks, preemption, small pools, block
+// sizes, forks and beams change no token, and what a sequence holds within a window does not grow with it.
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,6 +14,7 @@
 #include "model/sim_runner.h"
 #include "model/transformer_runner.h"
 #include "scheduler/engine_with_runner.h"
+#include "tests/integration/hybrid_model.h"
 #include "tests/integration/row_independence.h"
 #include "tests/scheduler/engine_test_util.h"
 #include "tests/testing/late_runner.h"
@@ -32,10 +31,13 @@ struct Variant {
   int32_t max_num_batched_tokens = 2048;
   bool caching = false;
   bool one_at_a_time = false;
-  bool late = false;  // the runner answers one step late
+  bool late = false;       // the runner answers one step late
+  bool integrity = false;  // checksums of what can be found, poison in what is free
+  int32_t max_num_seqs = 64;
 };
 
-const Variant kAlone = {.name = "alone", .one_at_a_time = true};
+// Nothing is shared: the sequences of a request, and beams, run one after the other.
+const Variant kAlone = {.name = "alone", .one_at_a_time = true, .max_num_seqs = 1};
 
 std::vector<Variant> Variants(int32_t small_pool) {
   return {
@@ -57,6 +59,7 @@ std::vector<Variant> Variants(int32_t small_pool) {
        .block_size = 32,
        .max_num_batched_tokens = 50,
        .caching = true},
+      {.name = "small pool, cached, with integrity", .pool_blocks = small_pool, .caching = true, .integrity = true},
   };
 }
 
@@ -94,7 +97,8 @@ WorkloadResult RunVariant(const RunnerFactory& make_runner, const ModelConfig& c
   options.max_model_len = max_model_len;
   options.max_queued_requests = static_cast<int32_t>(workload.size());
   options.max_queued_tokens = int64_t{1} << 30;
-  options.scheduler.max_num_seqs = 64;
+  options.scheduler.max_num_seqs = variant.max_num_seqs;
+  options.kv_integrity = variant.integrity;
   options.scheduler.max_num_batched_tokens = variant.max_num_batched_tokens;
   options.scheduler.enable_prefix_caching = variant.caching;
   runner = std::make_unique<HookedRunner>(std::move(runner), std::move(hooks));
@@ -128,6 +132,54 @@ void ExpectSameIdsInEveryVariant(const RunnerFactory& make_runner, const ModelCo
   }
 }
 
+// Requests of several sequences, every third a beam search; then some that are forked from within each of their
+// sequences. So many tokens a step that those run when these start.
+std::vector<WorkloadRequest> Branching(const RunnerFactory& make_runner, const ModelConfig& config,
+                                       int32_t max_model_len) {
+  constexpr int32_t kForkedBehind = 4;
+  auto workload = MakeWorkload(
+      {.num_requests = 9, .vocab_size = config.vocab_size, .max_prompt = 120, .min_output = 16, .max_output = 24});
+  for (size_t i = 0; i < workload.size(); i += 3) workload[i].params.beam_width = workload[i].params.n + 2;
+  const WorkloadResult alone = RunVariant(make_runner, config, workload, max_model_len, kAlone);
+  for (size_t i = 0; i < alone.ids.size(); ++i) {
+    for (size_t s = 0; s < alone.ids[i].size(); ++s) {
+      WorkloadRequest fork = workload[i];
+      fork.prompt.insert(fork.prompt.end(), alone.ids[i][s].begin(), alone.ids[i][s].begin() + kForkedBehind);
+      fork.prompt.push_back(static_cast<int32_t>(s));
+      fork.params.max_tokens = 12;
+      fork.fork_of = {.handle = i + 1, .sequence_index = static_cast<int32_t>(s)};
+      workload.push_back(std::move(fork));
+    }
+  }
+  return workload;
+}
+
+void ExpectSameIdsOfBranches(const RunnerFactory& make_runner, const ModelConfig& config, int32_t small_pool) {
+  constexpr int32_t kMaxModelLen = 200;
+  const std::vector<WorkloadRequest> workload = Branching(make_runner, config, kMaxModelLen);
+  const WorkloadResult alone = RunVariant(make_runner, config, workload, kMaxModelLen, kAlone);
+  for (const bool cached_and_late : {false, true}) {
+    for (const int32_t pool : {0, small_pool}) {
+      const Variant variant = {.name = absl::StrCat("branches", cached_and_late ? ", cached, one step late" : "",
+                                                    pool > 0 ? ", small pool" : ""),
+                               .pool_blocks = pool,
+                               .max_num_batched_tokens = 100,
+                               .caching = cached_and_late,
+                               .late = cached_and_late,
+                               .integrity = cached_and_late};
+      const WorkloadResult result = RunVariant(make_runner, config, workload, kMaxModelLen, variant);
+      ExpectSameIds(alone, result, variant.name);
+      if (pool > 0) {
+        EXPECT_GT(result.stats.preemptions, 0);
+      } else if (!cached_and_late) {
+        const auto forked = std::count_if(result.cached_tokens.begin(), result.cached_tokens.end(),
+                                          [](int32_t tokens) { return tokens > 0; });
+        EXPECT_GE(forked, 3) << "nothing but a fork gives any";
+      }
+    }
+  }
+}
+
 struct SimCase {
   std::vector<int32_t> windows;
   int32_t small_pool;  // blocks of 16
@@ -135,23 +187,36 @@ struct SimCase {
 
 class LayerGroupsSimTest : public ::testing::TestWithParam<SimCase> {};
 
-TEST_P(LayerGroupsSimTest, SameIdsInEveryVariant) {
-  constexpr int32_t kVocabSize = 32000;
-  const auto workload =
-      MakeWorkload({.num_requests = kSanitized ? 40 : 120, .vocab_size = kVocabSize, .max_prompt = 600});
+constexpr int32_t kSimVocabSize = 32000;
+
+ModelConfig SimConfig() {
   ModelConfig config;
-  config.vocab_size = kVocabSize;
+  config.vocab_size = kSimVocabSize;
   config.max_position_embeddings = 1024;
-  const auto make_runner = [&](int32_t num_blocks, int32_t block_size) {
-    auto runner = CreateSimRunner({.config = config,
+  return config;
+}
+
+RunnerFactory SimRunners(const std::vector<int32_t>& windows) {
+  return [windows](int32_t num_blocks, int32_t block_size) {
+    auto runner = CreateSimRunner({.config = SimConfig(),
                                    .num_kv_blocks = num_blocks,
                                    .block_size = block_size,
-                                   .group_windows = GetParam().windows,
+                                   .group_windows = windows,
                                    .time_scale = 0});
     EXPECT_TRUE(runner.ok()) << runner.status();
     return *std::move(runner);
   };
-  ExpectSameIdsInEveryVariant(make_runner, config, workload, /*max_model_len=*/768, GetParam().small_pool);
+}
+
+TEST_P(LayerGroupsSimTest, SameIdsInEveryVariant) {
+  const auto workload =
+      MakeWorkload({.num_requests = kSanitized ? 40 : 120, .vocab_size = kSimVocabSize, .max_prompt = 600});
+  ExpectSameIdsInEveryVariant(SimRunners(GetParam().windows), SimConfig(), workload, /*max_model_len=*/768,
+                              GetParam().small_pool);
+}
+
+TEST_P(LayerGroupsSimTest, ForksAndBeamsGiveTheSameIds) {
+  ExpectSameIdsOfBranches(SimRunners(GetParam().windows), SimConfig(), GetParam().small_pool / 3);
 }
 
 INSTANTIATE_TEST_SUITE_P(Windows, LayerGroupsSimTest,
@@ -159,38 +224,37 @@ INSTANTIATE_TEST_SUITE_P(Windows, LayerGroupsSimTest,
                                            SimCase{{1}, 12}),
                          [](const auto& test) { return absl::StrCat("w", absl::StrJoin(test.param.windows, "_")); });
 
-// A model of six layers, every second of which sees 24 keys; weights are random.
-std::string HybridModel() {
-  std::string folder = ::testing::TempDir() + "/quire_layer_groups_XXXXXX";
-  EXPECT_NE(mkdtemp(folder.data()), nullptr);
-  std::ofstream(folder + "/config.json") << R"({
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 96,
-    "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 320,
-    "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "sliding_window": 24, "layer_types": ["sliding_attention",
-    "full_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"]})";
-  return folder;
-}
+struct ModelCase {
+  std::string path;
+  bool random_weights = false;
+  size_t num_groups = 1;
+  int32_t small_pool = 0;
+};
 
-void ExpectSameIdsOfModel(const std::string& path, bool random_weights, DeviceKind device, size_t num_groups,
-                          int32_t small_pool) {
-  const auto config = LoadModelConfig(path);
-  ASSERT_TRUE(config.ok()) << config.status();
-  const auto workload = MakeWorkload(
-      {.num_requests = kSanitized ? 12 : 20, .vocab_size = config->vocab_size, .max_prompt = 300, .max_output = 32});
-  const auto make_runner = [&](int32_t num_blocks, int32_t block_size) {
+RunnerFactory ModelRunners(const ModelCase& model, DeviceKind device) {
+  return [model, device](int32_t num_blocks, int32_t block_size) {
     TransformerRunnerOptions options;
-    options.model_path = path;
+    options.model_path = model.path;
     options.backend = *CreateBackend({.kind = device, .num_threads = 1});
     options.block_size = block_size;
     options.num_kv_blocks = std::min(num_blocks, 32768 / block_size);
     options.group_layers = true;
-    options.random_weights = random_weights;
+    options.random_weights = model.random_weights;
     auto runner = CreateTransformerRunner(std::move(options));
     EXPECT_TRUE(runner.ok()) << runner.status();
-    EXPECT_EQ((*runner)->group_windows().size(), num_groups);
+    EXPECT_EQ((*runner)->group_windows().size(), model.num_groups);
     return *std::move(runner);
   };
-  ExpectSameIdsInEveryVariant(make_runner, *config, workload, /*max_model_len=*/400, small_pool);
+}
+
+void ExpectSameIdsOfModel(const ModelCase& model, DeviceKind device) {
+  const auto config = LoadModelConfig(model.path);
+  ASSERT_TRUE(config.ok()) << config.status();
+  const auto workload = MakeWorkload(
+      {.num_requests = kSanitized ? 12 : 20, .vocab_size = config->vocab_size, .max_prompt = 300, .max_output = 32});
+  const RunnerFactory make_runner = ModelRunners(model, device);
+  ExpectSameIdsInEveryVariant(make_runner, *config, workload, /*max_model_len=*/400, model.small_pool);
+  ExpectSameIdsOfBranches(make_runner, *config, model.small_pool);
 }
 
 std::vector<DeviceKind> Devices() {
@@ -201,15 +265,15 @@ std::vector<DeviceKind> Devices() {
 class LayerGroupsModelTest : public ::testing::TestWithParam<DeviceKind> {};
 
 TEST_P(LayerGroupsModelTest, HybridGivesTheSameIdsInEveryVariant) {
-  const std::string path = HybridModel();
-  ExpectSameIdsOfModel(path, /*random_weights=*/true, GetParam(), 2, /*small_pool=*/120);
-  std::filesystem::remove_all(path);
+  const HybridModel model;
+  ExpectSameIdsOfModel({.path = model.folder(), .random_weights = true, .num_groups = 2, .small_pool = 120},
+                       GetParam());
 }
 
 TEST_P(LayerGroupsModelTest, MistralGivesTheSameIdsInEveryVariant) {
   const auto path = RefPath("tiny/mistral");
   if (!path) GTEST_SKIP() << "no oracle data: tiny/mistral";
-  ExpectSameIdsOfModel(*path, /*random_weights=*/false, GetParam(), 1, /*small_pool=*/24);
+  ExpectSameIdsOfModel({.path = *path, .small_pool = 24}, GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, LayerGroupsModelTest, ::testing::ValuesIn(Devices()),

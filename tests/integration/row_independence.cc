@@ -78,6 +78,7 @@ WorkloadResult RunWorkload(Engine& engine, const std::vector<WorkloadRequest>& w
     EngineRequest request =
         MakeEngineRequest(workload[i].prompt, workload[i].params, engine.info().block_size, engine.info().key_context);
     request.handle = i + 1;
+    request.fork_of = workload[i].fork_of;
     const absl::Status status = engine.Submit(std::move(request));
     EXPECT_TRUE(status.ok()) << status;
     if (one_at_a_time) engine.WaitIdle(absl::InfiniteFuture());

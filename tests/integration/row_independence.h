@@ -28,6 +28,7 @@ struct WorkloadOptions {
 struct WorkloadRequest {
   std::vector<int32_t> prompt;
   SamplingParams params;
+  ForkOrigin fork_of = {};  // handles are 1, 2, ... in order
 };
 
 // Greedy and sampled requests of 1 .. max_n sequences; about half of the prompts begin with a part of one of 8 common
@@ -40,8 +41,8 @@ struct WorkloadResult {
   EngineStats stats;
 };
 
-// Runs all requests, `one_at_a_time` or all submitted, in order, before the first step. Fails the current test unless every sequence
-// ends by length or stop, and afterwards all blocks are free or cached and the invariants hold.
+// Runs all requests, `one_at_a_time` or all submitted, in order, before the first step. Fails the current test unless
+// every sequence ends by length or stop, and afterwards all blocks are free or cached and the invariants hold.
 WorkloadResult RunWorkload(Engine& engine, const std::vector<WorkloadRequest>& workload, bool one_at_a_time);
 
 // Fails the current test for the first request whose ids differ. `what` names the variant. `actual` may hold fewer

@@ -277,6 +277,14 @@ INSTANTIATE_TEST_SUITE_P(
                            o.group_windows = {0, 24}, o.num_blocks = 40, o.prefix_caching = false;
                          }),
                          true},
+            PropertyCase{"IntegrityGroups", With([](HarnessOptions& o) {
+                           o.group_windows = {0, 24}, o.num_blocks = 40, o.integrity = true;
+                         }),
+                         true},
+            PropertyCase{"IntegrityAllGroupsSlide", With([](HarnessOptions& o) {
+                           o.group_windows = {24, 8}, o.num_blocks = 22, o.integrity = true;
+                         }),
+                         true},
             PropertyCase{"AllGroupsSlide", With([](HarnessOptions& o) { o.group_windows = {24}, o.num_blocks = 12; }),
                          true},
             PropertyCase{"AllGroupsSlideBlockSize2", With([](HarnessOptions& o) {
