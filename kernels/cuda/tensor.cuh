@@ -1,0 +1,138 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/dtype.h"
+#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/simt.cuh"
+
+// Row-major matrices of activations in device memory. The element type (f32, f16 or bf16) is a run-time value: a branch
+// that all threads take alike costs less than a kernel a type.
+namespace quire::cuda {
+
+struct DeviceTensor {
+  void* data = nullptr;
+  DType dtype = DType::kBf16;
+  int64_t stride = 0;  // elements from row to row
+};
+
+// Values that a thread takes at a time: 16 bytes of a 16-bit type.
+inline constexpr int kVector = 8;
+
+__device__ __forceinline__ float LoadElement(const DeviceTensor& tensor, int64_t index) {
+  switch (tensor.dtype) {
+    case DType::kF16:
+      return __half2float(static_cast<const __half*>(tensor.data)[index]);
+    case DType::kBf16:
+      return __bfloat162float(static_cast<const __nv_bfloat16*>(tensor.data)[index]);
+    default:
+      return static_cast<const float*>(tensor.data)[index];
+  }
+}
+
+__device__ __forceinline__ void StoreElement(const DeviceTensor& tensor, int64_t index, float value) {
+  switch (tensor.dtype) {
+    case DType::kF16:
+      static_cast<__half*>(tensor.data)[index] = __float2half_rn(value);
+      break;
+    case DType::kBf16:
+      static_cast<__nv_bfloat16*>(tensor.data)[index] = __float2bfloat16_rn(value);
+      break;
+    default:
+      static_cast<float*>(tensor.data)[index] = value;
+  }
+}
+
+__device__ __forceinline__ float2 UnpackF16(uint32_t bits) { return __half22float2(ptx::BitCast<__half2>(bits)); }
+__device__ __forceinline__ float2 UnpackBf16(uint32_t bits) {
+  return make_float2(__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u));
+}
+
+// The bytes of element `index`.
+__host__ __device__ __forceinline__ unsigned char* AddressOf(const DeviceTensor& tensor, int64_t index) {
+  return static_cast<unsigned char*>(tensor.data) + index * (tensor.dtype == DType::kF32 ? 4 : 2);
+}
+
+__device__ __forceinline__ bool IsAligned16(const void* address) {
+  return (reinterpret_cast<uintptr_t>(address) & 15) == 0;
+}
+
+// `count` (1..8) values from element `index` on; the rest are zeros. Eight at an aligned address come by 16-byte loads.
+__device__ __forceinline__ void LoadVector(const DeviceTensor& tensor, int64_t index, int count,
+                                           float (&values)[kVector]) {
+  const unsigned char* address = AddressOf(tensor, index);
+  if (count < kVector || !IsAligned16(address)) {
+    for (int i = 0; i < kVector; ++i) values[i] = i < count ? LoadElement(tensor, index + i) : 0.0f;
+    return;
+  }
+  if (tensor.dtype == DType::kF32) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float4 four = reinterpret_cast<const float4*>(address)[half];
+      values[4 * half] = four.x, values[4 * half + 1] = four.y;
+      values[4 * half + 2] = four.z, values[4 * half + 3] = four.w;
+    }
+    return;
+  }
+  const uint4 packed = *reinterpret_cast<const uint4*>(address);
+  const uint32_t pairs[4] = {packed.x, packed.y, packed.z, packed.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 two = tensor.dtype == DType::kF16 ? UnpackF16(pairs[i]) : UnpackBf16(pairs[i]);
+    values[2 * i] = two.x, values[2 * i + 1] = two.y;
+  }
+}
+
+__device__ __forceinline__ void StoreVector(const DeviceTensor& tensor, int64_t index, int count,
+                                            const float (&values)[kVector]) {
+  unsigned char* address = AddressOf(tensor, index);
+  if (count < kVector || !IsAligned16(address)) {
+    for (int i = 0; i < count; ++i) StoreElement(tensor, index + i, values[i]);
+    return;
+  }
+  if (tensor.dtype == DType::kF32) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      reinterpret_cast<float4*>(address)[half] =
+          make_float4(values[4 * half], values[4 * half + 1], values[4 * half + 2], values[4 * half + 3]);
+    }
+    return;
+  }
+  uint32_t pairs[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    pairs[i] = tensor.dtype == DType::kF16 ? ptx::PackF16(values[2 * i], values[2 * i + 1])
+                                           : ptx::PackBf16(values[2 * i], values[2 * i + 1]);
+  }
+  *reinterpret_cast<uint4*>(address) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+}
+
+// --- sums over threads, in a fixed order
+
+__device__ __forceinline__ float WarpSum(float value) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
+  return value;
+}
+
+__device__ __forceinline__ float WarpMax(float value) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, distance));
+  }
+  return value;
+}
+
+// The sum over the block, for every thread. The block is a multiple of 32 threads, at most 1024.
+__device__ __forceinline__ float BlockSum(float value) {
+  SIMT_SHARED(float, warp_sums, [32]);
+  const int warp = static_cast<int>(threadIdx.x) / 32, num_warps = static_cast<int>(blockDim.x) / 32;
+  value = WarpSum(value);
+  if (threadIdx.x % 32 == 0) warp_sums[warp] = value;
+  __syncthreads();
+  float sum = 0;
+  for (int w = 0; w < num_warps; ++w) sum += warp_sums[w];
+  return sum;
+}
+
+}  // namespace quire::cuda
