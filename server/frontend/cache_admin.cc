@@ -64,6 +64,12 @@ absl::Status InPrefix(const absl::Status& status) {
 
 // Only what names a prompt.
 GenerateRequest NameOf(GenerateRequest request) {
+// To name everything takes no prompt rather than an empty one: that may be a mistake.
+absl::Status EmptyPrefix() {
+  return InvalidField("prefix.prompt",
+                      "has 0 tokens; must have at least 1, or be left out for all of its salt and tenant");
+}
+
   GenerateRequest name;
   name.prompt = std::move(request.prompt);
   name.add_special_tokens = request.add_special_tokens;
@@ -240,3 +246,6 @@ void CacheAdmin::DropAll(const Done<int32_t>& done) {
 }
 
 }  // namespace quire
+  const auto* const text = std::get_if<std::string>(&name.prompt);
+  if (text != nullptr && text->empty()) return done(EmptyPrefix());
+                           if (ids->empty()) return done(EmptyPrefix());

@@ -3,6 +3,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "model/tokenizer/utf8.h"
 #include "scheduler/engine.h"
 
 namespace quire {
@@ -22,6 +23,12 @@ std::optional<std::string> FieldOf(const absl::Status& status) {
   const absl::optional<absl::Cord> field = status.GetPayload(kFieldUrl);
   if (!field) return std::nullopt;
   return std::string(*field);
+}
+
+std::string Quoted(const std::string& text) {
+  if (!utf8::IsValid(text)) return "'?'";
+  const std::string beginning = text.substr(0, 256);
+  return absl::StrCat("'", beginning.substr(0, utf8::ValidPrefix(beginning)), "'");
 }
 
 absl::Status RetryAfter(absl::Status status, absl::Duration delay) {

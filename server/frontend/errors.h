@@ -15,6 +15,9 @@ absl::Status InvalidField(const std::string& field, const std::string& problem);
 // The field of an error that InvalidField made.
 std::optional<std::string> FieldOf(const absl::Status& status);
 
+// A client's text for a message: in quotes, at most 256 bytes of it; '?' for what is not UTF-8.
+std::string Quoted(const std::string& text);
+
 // `status` with advice to try again after `delay`.
 absl::Status RetryAfter(absl::Status status, absl::Duration delay);
 std::optional<absl::Duration> RetryDelayOf(const absl::Status& status);

@@ -9,7 +9,6 @@
 #include "kernels/base/check.h"
 #include "kernels/base/philox.h"
 #include "kernels/base/status_macros.h"
-#include "model/tokenizer/utf8.h"
 #include "server/frontend/detokenizer.h"
 #include "server/frontend/errors.h"
 
@@ -138,11 +137,11 @@ absl::StatusOr<uint64_t> Frontend::Fork(ForkRequest fork, std::shared_ptr<Output
 }
 
 absl::Status Frontend::SetForkPoint(ForkRequest* fork) const {
+  QUIRE_RETURN_IF_ERROR(Validator::CheckTenant("x-tenant", fork->request.tenant));
   const std::shared_ptr<const TokenRecord> record = memory_.Find(fork->request.tenant, fork->request_id);
   if (record == nullptr) {
-    // The id goes into a status message, which must be text.
-    const std::string id = utf8::IsValid(fork->request_id) ? fork->request_id.substr(0, 256) : "?";
-    return absl::NotFoundError(absl::StrCat("request_id: no request '", id, "' of this tenant is live or was lately"));
+    return absl::NotFoundError(
+        absl::StrCat("request_id: no request ", Quoted(fork->request_id), " of this tenant is live or was lately"));
   }
   if (fork->sequence < 0 || fork->sequence >= record->num_sequences()) {
     return InvalidField("sequence", absl::StrCat(fork->sequence, " is out of range; must be in [0, ",

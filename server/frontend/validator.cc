@@ -45,8 +45,11 @@ absl::Status CheckUnit(const std::string& field, float value, bool lowest_open) 
 }
 
 absl::Status CheckTtl(const std::string& field, const std::optional<double>& seconds) {
-  if (!seconds || (*seconds > 0 && *seconds <= static_cast<double>(kMaxTtlSeconds)))
-    return absl::OkStatus();  // false for NaN
+  // False for NaN, and for what is less than a Duration can tell from 0.
+  const auto valid = [](double s) {
+    return s <= static_cast<double>(kMaxTtlSeconds) && absl::Seconds(s) > absl::ZeroDuration();
+  };
+  if (!seconds || valid(*seconds)) return absl::OkStatus();
   return InvalidField(field, absl::StrCat(*seconds, " is out of range; must be in (0, ", kMaxTtlSeconds, "] seconds"));
 }
 
@@ -97,10 +100,8 @@ absl::Status Validator::CheckModel(const std::string& model) const {
   for (const std::string& name : limits_.served_model_names) {
     if (model == name) return absl::OkStatus();
   }
-  // The name goes into a status message, which must be text.
-  return absl::NotFoundError(
-      absl::StrCat("model: '", utf8::IsValid(model) ? model.substr(0, 256) : "?",
-                   "' is not served; served: ", absl::StrJoin(limits_.served_model_names, ", ")));
+  return absl::NotFoundError(absl::StrCat("model: ", Quoted(model),
+                                          " is not served; served: ", absl::StrJoin(limits_.served_model_names, ", ")));
 }
 
 absl::Status Validator::CheckSampling(const GenerateRequest& in, ValidatedRequest* out) const {

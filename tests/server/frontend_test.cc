@@ -148,6 +148,8 @@ TEST_F(FrontendTest, WhatCannotBeForkedIsRefusedWithItsReason) {
   EXPECT_EQ(unknown.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(unknown.message()), HasSubstr("'r2'"));
   const absl::Status foreign = refusal([](ForkRequest& f) { f.request.tenant = "u"; });
+  const absl::Status odd_tenant = refusal([](ForkRequest& f) { f.request.tenant = std::string(257, 'u'); });
+  EXPECT_EQ(FieldOf(odd_tenant), "x-tenant") << odd_tenant;
   EXPECT_EQ(foreign.code(), absl::StatusCode::kNotFound) << "another tenant's is as one that never was";
   EXPECT_EQ(FieldOf(refusal([](ForkRequest& f) { f.sequence = 2; })), "sequence");
   EXPECT_EQ(FieldOf(refusal([](ForkRequest& f) { f.at_token = 0; })), "at_token");

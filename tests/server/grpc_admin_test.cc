@@ -166,6 +166,8 @@ TEST_F(AdminTest, RefusesBadFieldsByName) {
   warm.clear_keep();
   warm.mutable_prefix()->set_salt(std::string(257, 's'));
   expect(Warm(warm, &warmed), "prefix.salt", "256");
+  warm.mutable_keep()->set_ttl_seconds(1e-12);
+  expect(Warm(warm, &warmed), "keep.ttl_seconds", "2592000");
 
   uint32_t dropped = 0;
   v1::DropPrefixRequest drop;
@@ -177,6 +179,11 @@ TEST_F(AdminTest, RefusesBadFieldsByName) {
 
   const auto list = [this](const v1::ListPrefixesRequest& request) {
     grpc::ClientContext context;
+  // What a script with an empty variable sends must not name everything.
+  drop.mutable_prefix()->clear_tenant();
+  drop.mutable_prefix()->set_text("");
+  drop.mutable_prefix()->set_add_special_tokens(false);
+  expect(Drop(drop, &dropped), "prefix.prompt", "at least 1");
     v1::ListPrefixesResponse response;
     return admin_->ListPrefixes(&context, request, &response);
   };

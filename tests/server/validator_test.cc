@@ -143,6 +143,18 @@ TEST(ValidatorTest, RefusesEveryFieldOutOfRangeNamingFieldValueAndLimit) {
   }
 }
 
+TEST(ValidatorTest, AClientsTextInAMessageIsCutBetweenCharacters) {
+  GenerateRequest request = Request();
+  request.model = "x";
+  for (int i = 0; i < 200; ++i) request.model += "\xc3\xa4";
+  const absl::Status status = Validator(Limits()).Validate(request).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Quoted(request.model), "'" + request.model.substr(0, 255) + "'");
+  EXPECT_NE(status.message().find(Quoted(request.model)), absl::string_view::npos);
+  EXPECT_EQ(Quoted("\xc3"), "'?'");
+  EXPECT_EQ(Quoted(""), "''");
+}
+
 TEST(ValidatorTest, TakesNeutralAndExtremeValues) {
   GenerateRequest request = Request();
   request.temperature = 0.0f;
