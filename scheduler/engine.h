@@ -40,6 +40,7 @@ struct EngineStats {
   int64_t host_bytes_out = 0, host_bytes_in = 0;  // copied to the host tier and back
   int64_t requests_finished = 0, requests_aborted = 0, requests_failed = 0;
   int64_t prompt_tokens = 0, generation_tokens = 0;
+  int64_t surplus_tokens = 0;  // computed in vain: the sequence had ended in the step before, which overlapped
   // Seconds of all steps so far by part, and of the latest.
   struct StepSeconds {
     double linear = 0, attention = 0, sampling = 0, scheduling = 0, rest = 0, total = 0;

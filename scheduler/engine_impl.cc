@@ -343,6 +343,7 @@ void EngineImpl::Publish() {
   stats.requests_failed = scheduled.requests_failed;
   stats.prompt_tokens = scheduled.prompt_tokens;
   stats.generation_tokens = scheduled.generation_tokens;
+  stats.surplus_tokens = scheduled.surplus_tokens;
   if (trace_ != nullptr) {
     stats.trace_bytes = trace_->num_bytes();
     stats.trace_records_lost = trace_->num_lost();

@@ -71,6 +71,7 @@ void PrintStats(const EngineStats& stats) {
                                        {"requests_failed", stats.requests_failed},
                                        {"prompt_tokens", stats.prompt_tokens},
                                        {"generation_tokens", stats.generation_tokens},
+                                       {"surplus_tokens", stats.surplus_tokens},
                                        {"output_queue_waits", stats.output_queue_waits},
                                        {"total_step_seconds", seconds(stats.total_step_seconds)}};
   std::cerr << json.dump() << "\n";

@@ -177,6 +177,7 @@ Json StatsToJson(const v1::GetStatsResponse& stats) {
           {"requests_failed", stats.requests_failed()},
           {"prompt_tokens", stats.prompt_tokens()},
           {"generation_tokens", stats.generation_tokens()},
+          {"surplus_tokens", stats.surplus_tokens()},
           {"streams_stalled", stats.streams_stalled()},
           {"output_queue_waits", stats.output_queue_waits()},
           {"total_step_seconds", StepToJson(stats.total_step_seconds())},
@@ -230,7 +231,7 @@ std::string StatsText(const v1::GetStatsResponse& stats) {
       "%s, up %.0f s, %d steps\n"
       "requests      %d running, %d waiting (%d prompt tokens), %d held for slow readers\n"
       "              %d finished, %d aborted, %d failed\n"
-      "tokens        %d prompt, %d generated\n"
+      "tokens        %d prompt, %d generated, %d surplus\n"
       "KV blocks     %d active, %d cached, %d free of %d (%.1f %% in use)\n"
       "prefix cache  %.1f %% hits (%d of %d tokens), %d evictions\n"
       "preemptions   %d, %d swapped; host tier %d of %d blocks, %s out, %s in\n"
@@ -238,8 +239,8 @@ std::string StatsText(const v1::GetStatsResponse& stats) {
       stats.healthy() ? "healthy" : "NOT healthy", stats.uptime_seconds(), stats.steps(), stats.requests_running(),
       stats.requests_waiting(), stats.waiting_prompt_tokens(), stats.requests_held(), stats.requests_finished(),
       stats.requests_aborted(), stats.requests_failed(), stats.prompt_tokens(), stats.generation_tokens(),
-      stats.kv_blocks_active(), stats.kv_blocks_cached(), stats.kv_blocks_free(), stats.kv_blocks_total(),
-      Percent(stats.kv_blocks_active(), stats.kv_blocks_total()),
+      stats.surplus_tokens(), stats.kv_blocks_active(), stats.kv_blocks_cached(), stats.kv_blocks_free(),
+      stats.kv_blocks_total(), Percent(stats.kv_blocks_active(), stats.kv_blocks_total()),
       Percent(stats.prefix_hit_tokens(), stats.prefix_query_tokens()), stats.prefix_hit_tokens(),
       stats.prefix_query_tokens(), stats.evictions(), stats.preemptions(), stats.swaps(), stats.host_blocks_used(),
       stats.host_blocks_total(), BytesText(static_cast<double>(stats.host_bytes_out())),

@@ -166,6 +166,7 @@ void ToProto(const EngineStats& stats, absl::Duration uptime, int64_t streams_st
   response->set_requests_failed(stats.requests_failed);
   response->set_prompt_tokens(stats.prompt_tokens);
   response->set_generation_tokens(stats.generation_tokens);
+  response->set_surplus_tokens(stats.surplus_tokens);
   ToProto(stats.total_step_seconds, response->mutable_total_step_seconds());
   ToProto(stats.last_step_seconds, response->mutable_last_step_seconds());
   response->set_output_queue_waits(stats.output_queue_waits);
