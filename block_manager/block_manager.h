@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -242,6 +243,12 @@ class BlockManager : private BlockPool::Cache {
   void SetObserver(BlockManagerObserver* observer) { observer_ = observer; }
 
   const KvEventLog& events() const { return events_; }
+  // This manager takes the place of another, with the same options, which is used no more: its events follow on those
+  // of the other, which end with kCleared. REQUIRES: nothing has happened here yet.
+  void ContinueEvents(BlockManager& before) {
+    events_ = std::move(before.events_);
+    events_.Cleared();
+  }
 
   bool integrity_enabled() const { return integrity_ != nullptr; }
   // What came up since the last time, to be done with the plan being made. REQUIRES: integrity_enabled().

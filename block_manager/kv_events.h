@@ -44,7 +44,7 @@ class KvEventLog {
  private:
   KvEvent* Add(KvEvent::Kind kind);  // null without capacity
 
-  const int32_t block_size_;
+  int32_t block_size_;
   std::vector<KvEvent> slots_;   // number % capacity
   std::vector<int32_t> tokens_;  // [capacity, block_size]
   int64_t next_ = 0;

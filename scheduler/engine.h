@@ -51,12 +51,23 @@ struct EngineStats {
   bool healthy = true;                              // false while a step takes longer than step_timeout
 };
 
-// Of the schedule trace (EngineOptions::schedule_trace_path).
+// Of the schedule traces (scheduler/trace/README.md), of which there is one at a time: the latest.
 struct ScheduleTraceStatus {
-  bool recording = false;  // false: none was asked for, or it was stopped
+  enum class State : uint8_t {
+    kNone,     // there was none
+    kPending,  // it begins as soon as no request lives
+    kRecording,
+    kEnded,     // before it was stopped; `problem` says why. Stopping it completes the file
+    kStopping,  // the file is still being written
+    kStopped,   // the file has all that it will ever have
+  };
+  State state = State::kNone;
+  std::string file;     // path
+  std::string problem;  // why it ended before it was stopped, or never began
   int64_t records = 0, bytes = 0;
   int64_t lost_records = 0;  // that were not written: the trace ends before the first of them
 };
+class TraceFile;  // engine_trace_file.h
 
 // Fixed once the engine stands.
 struct EngineInfo {
@@ -127,9 +138,27 @@ class Engine {
   using Watcher = std::function<bool(const BlockManager& blocks)>;
   virtual absl::Status Watch(Watcher watcher) = 0;
 
-  // The state of the schedule trace; `stop`: ends it before, which waits for its file. It cannot go on then. On the
-  // engine thread (in a Task) only.
-  virtual ScheduleTraceStatus ScheduleTrace(bool /*stop*/) { return {}; }
+  // --- The schedule trace while the engine runs.
+
+  // A new file in EngineOptions::schedule_trace_dir (kFailedPrecondition without one), which is removed with the answer
+  // unless a trace begins with it. `max_bytes`: [4096, schedule_trace_max_bytes], 0 for the latter. kInvalidArgument,
+  // kAlreadyExists, kUnavailable. Waits for the file system.
+  virtual absl::StatusOr<std::shared_ptr<TraceFile>> CreateTraceFile(const std::string& /*name*/,
+                                                                     int64_t /*max_bytes*/) {
+    return absl::UnimplementedError("no schedule traces here");
+  }
+  // The other functions are for the engine thread (in a Task) only.
+  //
+  // Begins a trace in `file` as soon as no request lives, and if that does not come about within `max_wait`, does not.
+  // To begin, the scheduler and the block manager start anew, since a trace has no snapshots: nothing is cached then
+  // (subscribers are told kCleared), and nothing is known of step times, copies and tenants. kFailedPrecondition while
+  // another one is pending, recording or written.
+  virtual absl::Status StartScheduleTrace(std::shared_ptr<TraceFile> /*file*/, absl::Duration /*max_wait*/) {
+    return absl::UnimplementedError("no schedule traces here");
+  }
+  // Ends the trace, or the wait for one. kFailedPrecondition if there is none. Does not wait for the file.
+  virtual absl::Status StopScheduleTrace() { return absl::UnimplementedError("no schedule traces here"); }
+  virtual ScheduleTraceStatus GetScheduleTrace() { return {}; }
 
   // kOk, or the first broken block-manager invariant. Waits for the current step. For tests and debug builds.
   virtual absl::Status CheckInvariants() = 0;

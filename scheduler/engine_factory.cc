@@ -102,7 +102,7 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithRunner(const EngineOptio
   info.key_context.process_seed = options.seed;
   info.key_context.weights_version = absl::StrCat(config.architecture, " ", options.model_path);
   auto engine = std::make_unique<EngineImpl>(fixed, std::move(info), std::move(runner), std::move(clock));
-  QUIRE_RETURN_IF_ERROR(engine->StartTrace(fixed));
+  QUIRE_RETURN_IF_ERROR(engine->StartTrace());
   return engine;
 }
 

@@ -22,12 +22,12 @@ EngineClock WithDefaults(EngineClock clock) {
 }
 
 BlockManagerOptions BlockOptions(const EngineOptions& options, const EngineInfo& info,
-                                 const std::vector<int32_t>& group_windows) {
+                                 const std::vector<int32_t>& group_windows, bool traced) {
   BlockManagerOptions blocks;
   blocks.num_blocks = info.num_kv_blocks + 1;
   blocks.block_size = info.block_size;
   blocks.integrity = options.kv_integrity;
-  if (!options.schedule_trace_path.empty()) blocks.token_order = DrawTokenPermutation(info.config.vocab_size);
+  if (traced) blocks.token_order = DrawTokenPermutation(info.config.vocab_size);
   blocks.num_host_blocks = info.num_host_blocks;
   blocks.enable_prefix_cache = options.scheduler.enable_prefix_caching;
   blocks.eviction = options.eviction;
@@ -61,34 +61,30 @@ SchedulerOptions WithOverlap(SchedulerOptions options, const ModelRunner& runner
 
 }  // namespace
 
+EngineImpl::Core::Core(const EngineImpl& engine, bool traced)
+    : blocks_options(BlockOptions(engine.options_, engine.info_, engine.runner_->group_windows(), traced)),
+      blocks(blocks_options),
+      quotas(engine.options_),
+      scheduler(engine.scheduler_options_, engine.limits_, &blocks),
+      slots(std::clamp(engine.runner_->max_steps_in_flight(), 1, 2),
+            {.builder = BatchBuilder(engine.info_.block_size, engine.info_.max_model_len, blocks.pages())}) {}
+
 EngineImpl::EngineImpl(const EngineOptions& options, EngineInfo info, std::unique_ptr<ModelRunner> runner,
                        EngineClock clock)
-    : info_(std::move(info)),
+    : options_(options),
+      info_(std::move(info)),
       step_timeout_(options.step_timeout),
       clock_(WithDefaults(std::move(clock))),
       inbox_({options.max_queued_requests, options.max_queued_tokens, options.max_queue_wait}),
       outputs_(options.num_output_shards),
       runner_(std::move(runner)),
-      blocks_options_(BlockOptions(options, info_, runner_->group_windows())),
       scheduler_options_(WithOverlap(options.scheduler, *runner_)),
       limits_({.max_model_len = info_.max_model_len, .eos_token_ids = info_.config.eos_token_ids}),
-      blocks_(blocks_options_),
-      quotas_(options),
-      scheduler_(scheduler_options_, limits_, &blocks_),
-      slots_(std::clamp(runner_->max_steps_in_flight(), 1, 2),
-             {.builder = BatchBuilder(info_.block_size, info_.max_model_len, blocks_.pages())}) {
+      core_(std::make_shared<Core>(*this, !options.schedule_trace_path.empty())) {
   Publish();
 }
 
 EngineImpl::~EngineImpl() { Stop(); }
-
-absl::Status EngineImpl::StartTrace(const EngineOptions& options) {
-  if (options.schedule_trace_path.empty()) return absl::OkStatus();
-  QUIRE_ASSIGN_OR_RETURN(trace_,
-                         EngineTrace::Start(options.schedule_trace_path, options.schedule_trace_max_bytes,
-                                            {scheduler_options_, limits_, blocks_options_}, &blocks_, &scheduler_));
-  return absl::OkStatus();
-}
 
 void EngineImpl::Start() {
   std::lock_guard lock(thread_mutex_);
@@ -98,7 +94,12 @@ void EngineImpl::Start() {
 }
 
 absl::Status EngineImpl::Submit(EngineRequest request) {
-  QUIRE_RETURN_IF_ERROR(scheduler_.CheckRequest(request));
+  std::shared_ptr<const Core> core;
+  {
+    std::lock_guard lock(core_mutex_);
+    core = core_;
+  }
+  QUIRE_RETURN_IF_ERROR(core->scheduler.CheckRequest(request));
   return inbox_.PostRequest(std::move(request));
 }
 
@@ -154,7 +155,7 @@ absl::Status EngineImpl::CheckInvariants() {
   absl::Status answer;
   std::latch done(1);
   const auto check = [&] {
-    answer = scheduler_.CheckInvariants();
+    answer = core_->scheduler.CheckInvariants();
     done.count_down();
   };
   // Without an engine thread nobody else touches the scheduler.
@@ -164,19 +165,14 @@ absl::Status EngineImpl::CheckInvariants() {
 }
 
 absl::Status EngineImpl::Post(Task task) {
-  if (inbox_.PostTask([this, task = std::move(task)] { task(blocks_); })) return absl::OkStatus();
+  if (inbox_.PostTask([this, task = std::move(task)] { task(core_->blocks); })) return absl::OkStatus();
   return absl::UnavailableError("the engine does not run");
 }
 
 absl::Status EngineImpl::Watch(Watcher watcher) {
-  if (inbox_.PostWatcher([this, watcher = std::move(watcher)] { return watcher(blocks_); })) return absl::OkStatus();
+  if (inbox_.PostWatcher([this, watcher = std::move(watcher)] { return watcher(core_->blocks); }))
+    return absl::OkStatus();
   return absl::UnavailableError("the engine does not run");
-}
-
-ScheduleTraceStatus EngineImpl::ScheduleTrace(bool stop) {
-  if (trace_ == nullptr) return {};
-  if (stop) trace_->Finish();
-  return {!trace_->finished(), trace_->num_records(), trace_->num_bytes(), trace_->num_lost()};
 }
 
 void EngineImpl::Run() {
@@ -185,26 +181,33 @@ void EngineImpl::Run() {
     const bool busy = IsBusy();
     if (was_busy && !busy) CheckWhenIdle();
     was_busy = busy;
-    inbox_.Take(busy ? absl::InfinitePast() : scheduler_.next_deadline(), &messages_);
+    inbox_.Take(busy ? absl::InfinitePast() : NextWake(), &messages_);
     Apply(messages_);
     if (messages_.stop) break;
     if (IsBusy()) {
       Step();
     } else {
-      scheduler_.DropExpired(clock_.now(), outputs_.gathered());
+      core_->scheduler.DropExpired(clock_.now(), outputs_.gathered());
     }
     if (!messages_.tasks.empty()) FinishSteps();
     Publish();
     RunTasks(std::move(messages_.tasks));
+    AdvanceTrace();
     RunWatchers();
   }
   Finish();
 }
 
+// When there is something to do without a message.
+absl::Time EngineImpl::NextWake() const {
+  const absl::Time deadline = core_->scheduler.next_deadline();
+  return pending_trace_ == nullptr ? deadline : std::min(deadline, pending_until_);
+}
+
 // Takes them: what they hold lives no longer than they run.
 void EngineImpl::RunTasks(std::vector<std::function<void()>> tasks) {
   if (tasks.empty()) return;
-  blocks_.AdvanceTime(clock_.now());
+  core_->blocks.AdvanceTime(clock_.now());
   for (const std::function<void()>& task : tasks) task();
   Publish();  // of what they have changed
 }
@@ -218,38 +221,38 @@ void EngineImpl::RunWatchers() {
 void EngineImpl::Apply(EngineMessages& messages) {
   // The door has checked each request and made sure that its handle is new.
   for (EngineRequest& request : messages.requests) {
-    quotas_.Meet(request, blocks_);
-    QUIRE_CHECK(scheduler_.Add(std::move(request)).ok());
+    core_->quotas.Meet(request, core_->blocks);
+    QUIRE_CHECK(core_->scheduler.Add(std::move(request)).ok());
   }
   if (!messages.holds.empty()) FinishSteps();
-  for (const EngineMessages::HoldMessage& hold : messages.holds) scheduler_.SetHeld(hold.handle, hold.held);
+  for (const EngineMessages::HoldMessage& hold : messages.holds) core_->scheduler.SetHeld(hold.handle, hold.held);
   if (messages.aborts.empty()) return;
   const absl::Time now = clock_.now();
   for (const EngineMessages::AbortMessage& abort : messages.aborts) {
     if (abort.sequence_index == EngineMessages::kWholeRequest) {
-      scheduler_.Abort(abort.handle, now, outputs_.gathered());
+      core_->scheduler.Abort(abort.handle, now, outputs_.gathered());
     } else {
-      scheduler_.AbortSequence(abort.handle, abort.sequence_index, now, outputs_.gathered());
+      core_->scheduler.AbortSequence(abort.handle, abort.sequence_index, now, outputs_.gathered());
     }
   }
 }
 
 // Adds a step to those in flight, and ends the earliest if there may be no more or there was nothing to add.
 void EngineImpl::Step() {
-  const bool added = scheduler_.HasWork() && BeginStep();
-  if (added && scheduler_.num_in_flight() < static_cast<int32_t>(slots_.size())) return;
-  if (scheduler_.num_in_flight() > 0) FinishStep();
+  const bool added = core_->scheduler.HasWork() && BeginStep();
+  if (added && core_->scheduler.num_in_flight() < static_cast<int32_t>(core_->slots.size())) return;
+  if (core_->scheduler.num_in_flight() > 0) FinishStep();
 }
 
 bool EngineImpl::BeginStep() {
-  StepSlot& slot = slots_[(scheduler_.stats().steps + 1) % slots_.size()];
+  StepSlot& slot = core_->slots[(core_->scheduler.stats().steps + 1) % core_->slots.size()];
   slot.began = MonotonicNow();
-  scheduler_.Schedule(clock_.now(), &slot.plan, outputs_.gathered());
-  inbox_.SetWaiting(QueueOf(scheduler_.stats()));
+  core_->scheduler.Schedule(clock_.now(), &slot.plan, outputs_.gathered());
+  inbox_.SetWaiting(QueueOf(core_->scheduler.stats()));
   if (slot.plan.empty()) return false;
   const ForwardBatch& batch = slot.builder.Build(slot.plan);
   slot.scheduling = absl::ToDoubleSeconds(MonotonicNow() - slot.began);
-  if (scheduler_.num_in_flight() == 1) NoteStepBegins();
+  if (core_->scheduler.num_in_flight() == 1) NoteStepBegins();
   slot.submitted = runner_->Submit(batch);
   if (!slot.submitted.ok()) FinishSteps();  // the next one could not take tokens from it
   return true;
@@ -257,22 +260,23 @@ bool EngineImpl::BeginStep() {
 
 // Steps run one after another: what one takes is counted from the end of the one before.
 void EngineImpl::FinishStep() {
-  const StepSlot& slot = slots_[(scheduler_.stats().steps - scheduler_.num_in_flight() + 1) % slots_.size()];
+  const StepSlot& slot =
+      core_->slots[(core_->scheduler.stats().steps - core_->scheduler.num_in_flight() + 1) % core_->slots.size()];
   const absl::Status status = WaitForStep(slot);
   const absl::Duration done = MonotonicNow();
   const double seconds = absl::ToDoubleSeconds(done - std::max(slot.began, std::exchange(last_done_, done)));
-  if (scheduler_.num_in_flight() > 1) {
+  if (core_->scheduler.num_in_flight() > 1) {
     NoteStepBegins();
   } else {
     step_began_ns_.store(kNoStep, std::memory_order_relaxed);
   }
 
   if (status.ok()) {
-    scheduler_.Commit(slot.plan, result_, clock_.now(), outputs_.gathered(), seconds);
+    core_->scheduler.Commit(slot.plan, result_, clock_.now(), outputs_.gathered(), seconds);
   } else {
     result_.times = {};
-    if (absl::IsDataLoss(status)) blocks_.DropAll();  // nobody else may find what this step found
-    scheduler_.FailStep(slot.plan, status, clock_.now(), outputs_.gathered());
+    if (absl::IsDataLoss(status)) core_->blocks.DropAll();  // nobody else may find what this step found
+    core_->scheduler.FailStep(slot.plan, status, clock_.now(), outputs_.gathered());
   }
   const absl::Duration committed = MonotonicNow();
   AddStepSeconds(slot.scheduling + absl::ToDoubleSeconds(committed - done),
@@ -280,7 +284,7 @@ void EngineImpl::FinishStep() {
 }
 
 void EngineImpl::FinishSteps() {
-  while (scheduler_.num_in_flight() > 0) FinishStep();
+  while (core_->scheduler.num_in_flight() > 0) FinishStep();
 }
 
 void EngineImpl::NoteStepBegins() {
@@ -318,36 +322,33 @@ void EngineImpl::AddStepSeconds(double scheduling, double total) {
 
 // Hands out what has gathered. Counters are out before the events that made them, and these before WaitIdle knows.
 void EngineImpl::Publish() {
-  const SchedulerStats& scheduled = scheduler_.stats();
-  const BlockStats blocks = blocks_.stats();
+  const SchedulerStats& scheduled = core_->scheduler.stats();
+  const BlockStats blocks = core_->blocks.stats();
   EngineStats& stats = running_stats_;
-  stats.steps = scheduled.steps;
+  stats.steps = earlier_.steps + scheduled.steps;
   stats.requests_running = scheduled.requests_running;
   stats.requests_held = scheduled.requests_held;
   stats.kv_blocks_total = blocks.total;
   stats.kv_blocks_free = blocks.free;
   stats.kv_blocks_cached = blocks.cached;
   stats.kv_blocks_active = blocks.active;
-  stats.evictions = blocks.evictions;
-  stats.prefix_query_tokens = scheduled.prefix_query_tokens;
-  stats.prefix_hit_tokens = scheduled.prefix_hit_tokens;
-  stats.preemptions = scheduled.preemptions;
-  stats.swaps = scheduled.swaps;
+  stats.evictions = earlier_.evictions + blocks.evictions;
+  stats.prefix_query_tokens = earlier_.prefix_query_tokens + scheduled.prefix_query_tokens;
+  stats.prefix_hit_tokens = earlier_.prefix_hit_tokens + scheduled.prefix_hit_tokens;
+  stats.preemptions = earlier_.preemptions + scheduled.preemptions;
+  stats.swaps = earlier_.swaps + scheduled.swaps;
   stats.host_blocks_total = blocks.host_total;
   stats.host_blocks_used = blocks.host_used;
   const int64_t block_bytes = info_.kv_bytes_per_token * info_.block_size;
-  stats.host_bytes_out = blocks.copied_out * block_bytes;
-  stats.host_bytes_in = blocks.copied_in * block_bytes;
-  stats.requests_finished = scheduled.requests_finished;
-  stats.requests_aborted = scheduled.requests_aborted;
-  stats.requests_failed = scheduled.requests_failed;
-  stats.prompt_tokens = scheduled.prompt_tokens;
-  stats.generation_tokens = scheduled.generation_tokens;
-  stats.surplus_tokens = scheduled.surplus_tokens;
-  if (trace_ != nullptr) {
-    stats.trace_bytes = trace_->num_bytes();
-    stats.trace_records_lost = trace_->num_lost();
-  }
+  stats.host_bytes_out = earlier_.host_bytes_out + blocks.copied_out * block_bytes;
+  stats.host_bytes_in = earlier_.host_bytes_in + blocks.copied_in * block_bytes;
+  stats.requests_finished = earlier_.requests_finished + scheduled.requests_finished;
+  stats.requests_aborted = earlier_.requests_aborted + scheduled.requests_aborted;
+  stats.requests_failed = earlier_.requests_failed + scheduled.requests_failed;
+  stats.prompt_tokens = earlier_.prompt_tokens + scheduled.prompt_tokens;
+  stats.surplus_tokens = earlier_.surplus_tokens + scheduled.surplus_tokens;
+  stats.generation_tokens = earlier_.generation_tokens + scheduled.generation_tokens;
+  NoteTrace();
   {
     std::lock_guard lock(stats_mutex_);
     stats_ = stats;
@@ -355,7 +356,8 @@ void EngineImpl::Publish() {
   inbox_.SetWaiting(QueueOf(scheduled));
   outputs_.CollectFinished(&finished_);
   outputs_.Publish();
-  const bool idle_soon = !scheduler_.HasWork() && scheduler_.num_in_flight() > 0;  // a surplus row still holds blocks
+  const bool idle_soon =
+      !core_->scheduler.HasWork() && core_->scheduler.num_in_flight() > 0;  // a surplus row still holds blocks
   if (finished_.empty() || idle_soon) return;
   inbox_.Finish(finished_);
   finished_.clear();
@@ -365,7 +367,7 @@ void EngineImpl::Publish() {
 void EngineImpl::Finish() {
   FinishSteps();
   const absl::Time now = clock_.now();
-  for (uint64_t handle : inbox_.LiveHandles()) scheduler_.Abort(handle, now, outputs_.gathered());
+  for (uint64_t handle : inbox_.LiveHandles()) core_->scheduler.Abort(handle, now, outputs_.gathered());
   Publish();
   outputs_.Close();
   CheckWhenIdle();
@@ -373,16 +375,15 @@ void EngineImpl::Finish() {
   RunTasks(inbox_.Close());
   RunWatchers();
   watchers_.clear();
-  if (trace_ == nullptr) return;
-  trace_->Finish();
+  if (trace_ != nullptr) trace_->Finish();
+  NoteTrace();
   std::lock_guard lock(stats_mutex_);
-  stats_.trace_bytes = trace_->num_bytes();
-  stats_.trace_records_lost = trace_->num_lost();
+  stats_ = running_stats_;
 }
 
 void EngineImpl::CheckWhenIdle() {
 #ifndef NDEBUG
-  if (absl::Status status = scheduler_.CheckInvariants(); !status.ok()) {
+  if (absl::Status status = core_->scheduler.CheckInvariants(); !status.ok()) {
     std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
     QUIRE_CHECK(status.ok());
   }

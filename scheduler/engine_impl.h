@@ -32,9 +32,9 @@ class EngineImpl : public Engine {
   EngineImpl(const EngineOptions& options, EngineInfo info, std::unique_ptr<ModelRunner> runner, EngineClock clock);
   ~EngineImpl() override;
 
-  // Records from now on what options.schedule_trace_path asks for, if it does. Errors as EngineTrace::Start. To be
-  // called before Start.
-  absl::Status StartTrace(const EngineOptions& options);
+  // Records from now on what options.schedule_trace_path asks for, if it does, and looks whether schedule_trace_dir is
+  // there. Errors as of TraceFile and EngineTrace. To be called before Start.
+  absl::Status StartTrace();
 
   void Start() override;
   absl::Status Submit(EngineRequest request) override;
@@ -50,7 +50,10 @@ class EngineImpl : public Engine {
   bool IsHealthy() const override;
   absl::Status Post(Task task) override;
   absl::Status Watch(Watcher watcher) override;
-  ScheduleTraceStatus ScheduleTrace(bool stop) override;
+  absl::StatusOr<std::shared_ptr<TraceFile>> CreateTraceFile(const std::string& name, int64_t max_bytes) override;
+  absl::Status StartScheduleTrace(std::shared_ptr<TraceFile> file, absl::Duration max_wait) override;
+  absl::Status StopScheduleTrace() override;
+  ScheduleTraceStatus GetScheduleTrace() override;
   absl::Status CheckInvariants() override;
 
  private:
@@ -63,12 +66,24 @@ class EngineImpl : public Engine {
     double scheduling = 0;        // seconds
   };
 
+  // What starts anew with a trace.
+  struct Core {
+    Core(const EngineImpl& engine, bool traced);
+
+    const BlockManagerOptions blocks_options;
+    BlockManager blocks;
+    TenantQuotas quotas;
+    Scheduler scheduler;
+    std::vector<StepSlot> slots;  // step s has slot s % size
+  };
+
   // --- engine thread
   void Run();
   void Apply(EngineMessages& messages);
   void RunTasks(std::vector<std::function<void()>> tasks);
   void RunWatchers();
-  bool IsBusy() const { return scheduler_.HasWork() || scheduler_.num_in_flight() > 0; }
+  bool IsBusy() const { return core_->scheduler.HasWork() || core_->scheduler.num_in_flight() > 0; }
+  absl::Time NextWake() const;
   void Step();
   bool BeginStep();
   void FinishStep();
@@ -79,7 +94,12 @@ class EngineImpl : public Engine {
   void Publish();
   void Finish();
   void CheckWhenIdle();
+  // engine_impl_trace.cc
+  absl::Status RecordIn(std::shared_ptr<TraceFile> file, Core& core);
+  void AdvanceTrace();
+  void NoteTrace();
 
+  const EngineOptions options_;
   const EngineInfo info_;
   const absl::Duration step_timeout_;
   const EngineClock clock_;
@@ -88,19 +108,21 @@ class EngineImpl : public Engine {
 
   // Of the engine thread.
   const std::unique_ptr<ModelRunner> runner_;
-  const BlockManagerOptions blocks_options_;
   const SchedulerOptions scheduler_options_;
   const SequenceLimits limits_;
-  BlockManager blocks_;
-  TenantQuotas quotas_;
-  Scheduler scheduler_;
-  std::unique_ptr<EngineTrace> trace_;  // null: none
-  std::vector<StepSlot> slots_;         // step s has slot s % size
+  std::shared_ptr<Core> core_;          // exchanged under core_mutex_, which others take to read it
+  std::unique_ptr<EngineTrace> trace_;  // null: there was none. Observes what is in core_
+  // Of the trace that is to begin (null: none is), and until when it may.
+  std::shared_ptr<TraceFile> pending_trace_ = nullptr;
+  absl::Time pending_until_ = {};
+  std::string pending_problem_;  // why the latest one never began, unless another was asked for since
+  bool trace_end_told_ = false;
   EngineMessages messages_;
   std::vector<std::function<bool()>> watchers_;
   StepResult result_;
   std::vector<uint64_t> finished_;
   EngineStats running_stats_;
+  EngineStats earlier_;  // counters of cores before this one
 
   // When the latest step was done, and committed.
   absl::Duration last_done_ = -absl::InfiniteDuration(), last_committed_ = -absl::InfiniteDuration();
@@ -108,6 +130,8 @@ class EngineImpl : public Engine {
   // When the earliest step in flight began, in nanoseconds of clock_.steady; kNoStep between steps.
   static constexpr int64_t kNoStep = -1;
   std::atomic<int64_t> step_began_ns_ = kNoStep;
+
+  std::mutex core_mutex_;
 
   mutable std::mutex stats_mutex_;
   EngineStats stats_;  // guarded by stats_mutex_: as of the latest step

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -48,8 +49,12 @@ struct EngineOptions {
   // Record of all scheduling (scheduler/trace/README.md). Empty: none. The file is created; one that is there is
   // overwritten.
   std::string schedule_trace_path = {};
-  int64_t schedule_trace_max_bytes = int64_t{1} << 30;  // [4096, 2^62]
-  double sim_time_scale = 1;                            // sim only: 0 runs without waiting
+  // Where Engine::CreateTraceFile makes files. Empty: nowhere.
+  std::string schedule_trace_dir = {};
+  int64_t schedule_trace_max_bytes = int64_t{1} << 30;  // of a file, [4096, 2^62]
+  // Called once a trace that ends before it is stopped, with the reason; on any thread. Null: nobody is told.
+  std::function<void(const std::string& problem)> on_schedule_trace_end = nullptr;
+  double sim_time_scale = 1;  // sim only: 0 runs without waiting
 };
 
 }  // namespace quire

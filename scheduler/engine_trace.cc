@@ -1,28 +1,13 @@
 #include "scheduler/engine_trace.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
-#include <cerrno>
-#include <condition_variable>
-#include <cstring>
-#include <mutex>
 #include <random>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/base/status_macros.h"
 
 namespace quire {
-namespace {
-
-constexpr size_t kBufferBytes = 8 << 20;
-
-}  // namespace
 
 TokenPermutation DrawTokenPermutation(int32_t vocab_size) {
   std::random_device device;
@@ -31,94 +16,15 @@ TokenPermutation DrawTokenPermutation(int32_t vocab_size) {
   return TokenPermutation({word(), word()}, std::clamp(bits, TokenPermutation::kMinBits, TokenPermutation::kMaxBits));
 }
 
-// The file with the thread that writes it.
-class TraceFile : public TraceBytes {
- public:
-  TraceFile(int descriptor, int64_t max_bytes) : descriptor_(descriptor), max_bytes_(max_bytes) {
-    pending_.reserve(kBufferBytes + kMaxTraceEndBytes);
-    writing_.reserve(kBufferBytes + kMaxTraceEndBytes);
-    thread_ = std::thread(&TraceFile::Run, this);
-  }
-  ~TraceFile() override {
-    Close();
-    close(descriptor_);
-  }
-
-  Answer Append(absl::string_view bytes, bool last) override {
-    std::lock_guard lock(mutex_);
-    const auto size = static_cast<int64_t>(bytes.size());
-    if (failed_ || (!last && num_bytes_ + size > max_bytes_ - kMaxTraceEndBytes)) return Answer::kFull;
-    if (!last && pending_.size() + bytes.size() > kBufferBytes) return Answer::kTooSlow;
-    pending_.append(bytes.data(), bytes.size());
-    num_bytes_ += size;
-    changed_.notify_one();
-    return Answer::kTaken;
-  }
-
-  // Returns when everything is written, or cannot be.
-  void Close() {
-    {
-      std::lock_guard lock(mutex_);
-      closed_ = true;
-    }
-    changed_.notify_one();
-    if (thread_.joinable()) thread_.join();
-  }
-
- private:
-  void Run() {
-    std::unique_lock lock(mutex_);
-    while (true) {
-      changed_.wait(lock, [this] { return closed_ || !pending_.empty(); });
-      if (pending_.empty()) return;
-      writing_.swap(pending_);
-      lock.unlock();
-      const bool written = WriteAll();
-      writing_.clear();
-      lock.lock();
-      failed_ |= !written;
-    }
-  }
-
-  bool WriteAll() const {
-    for (size_t done = 0; done < writing_.size();) {
-      const ssize_t n = write(descriptor_, writing_.data() + done, writing_.size() - done);
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) return false;
-      done += static_cast<size_t>(n);
-    }
-    return true;
-  }
-
-  const int descriptor_;
-  const int64_t max_bytes_;
-  std::string writing_;  // of the thread
-
-  std::mutex mutex_;  // guards everything below
-  std::condition_variable changed_;
-  std::string pending_;
-  int64_t num_bytes_ = 0;
-  bool closed_ = false, failed_ = false;
-
-  std::thread thread_;
-};
-
-absl::StatusOr<std::unique_ptr<EngineTrace>> EngineTrace::Start(const std::string& path, int64_t max_bytes,
+absl::StatusOr<std::unique_ptr<EngineTrace>> EngineTrace::Start(std::shared_ptr<TraceFile> file,
                                                                 const TraceHeader& header, BlockManager* blocks,
                                                                 Scheduler* scheduler) {
-  const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, S_IRUSR | S_IWUSR);
-  if (descriptor < 0 || fchmod(descriptor, S_IRUSR | S_IWUSR) != 0) {
-    const std::string reason = std::strerror(errno);
-    if (descriptor >= 0) close(descriptor);
-    return absl::UnavailableError(absl::StrCat("--schedule-trace ", path, " cannot be written: ", reason));
-  }
-  auto file = std::make_unique<TraceFile>(descriptor, max_bytes);
   std::unique_ptr<EngineTrace> trace(new EngineTrace(std::move(file), header, blocks, scheduler));
   if (!trace->writer_.status().ok()) return absl::FailedPreconditionError(trace->writer_.status().message());
   return trace;
 }
 
-EngineTrace::EngineTrace(std::unique_ptr<TraceFile> file, const TraceHeader& header, BlockManager* blocks,
+EngineTrace::EngineTrace(std::shared_ptr<TraceFile> file, const TraceHeader& header, BlockManager* blocks,
                          Scheduler* scheduler)
     : file_(std::move(file)),
       blocks_(blocks),
@@ -131,12 +37,47 @@ EngineTrace::EngineTrace(std::unique_ptr<TraceFile> file, const TraceHeader& hea
 
 EngineTrace::~EngineTrace() { Finish(); }
 
-void EngineTrace::Finish() {
-  if (std::exchange(finished_, true)) return;
+void EngineTrace::End() {
+  if (std::exchange(ended_, true)) return;
   blocks_->SetObserver(nullptr);
   scheduler_->SetObserver(nullptr);
   writer_.Finish();
   file_->Close();
+}
+
+void EngineTrace::Finish() {
+  End();
+  file_->Wait();
+}
+
+std::string EngineTrace::problem() const {
+  std::string problem = file_->problem();
+  if (!problem.empty() || !writer_.losing()) return problem;
+  switch (writer_.end()) {
+    case TraceEnd::kFull:
+      return absl::StrCat("the schedule trace ", file_->path(), " has reached its limit of ", file_->max_bytes(),
+                          " bytes");
+    case TraceEnd::kTooSlow:
+      return absl::StrCat("the schedule trace ", file_->path(), " is not written as fast as steps are recorded");
+    default:
+      return absl::StrCat("the schedule trace ", file_->path(), " cannot go on: ", writer_.status().message());
+  }
+}
+
+ScheduleTraceStatus EngineTrace::status() const {
+  using State = ScheduleTraceStatus::State;
+  ScheduleTraceStatus status;
+  status.problem = problem();
+  status.file = file_->path();
+  status.records = writer_.num_records();
+  status.bytes = file_->num_bytes();
+  status.lost_records = writer_.num_lost();
+  if (ended_) {
+    status.state = written() ? State::kStopped : State::kStopping;
+  } else {
+    status.state = status.problem.empty() ? State::kRecording : State::kEnded;
+  }
+  return status;
 }
 
 }  // namespace quire

@@ -121,6 +121,7 @@ int Serve(const ServerConfig& config, Signals& signals) {
   if (!ports.ok()) return Refuse(ports.status(), ExitCodeOf(ports.status().code()));
 
   EngineOptions engine_options = config.engine;
+  engine_options.on_schedule_trace_end = [](const std::string& problem) { spdlog::warn("{}", problem); };
   if (config.check_only) engine_options.schedule_trace_path.clear();  // a file that is there stays
   absl::StatusOr<std::unique_ptr<Engine>> engine = CreateEngine(engine_options);
   if (!engine.ok()) return Refuse(engine.status(), ExitCodeOf(engine.status().code()));
@@ -148,10 +149,6 @@ int Serve(const ServerConfig& config, Signals& signals) {
   // Only statuses are still to be written; an idle connection shall not hold us.
   const absl::Time deadline = absl::Now() + (at_once ? absl::ZeroDuration() : absl::Seconds(1));
   ports->ForEach([deadline](GrpcServer& server) { server.Shutdown(deadline); });
-  if (const EngineStats stats = (*engine)->GetStats(); stats.trace_records_lost > 0) {
-    spdlog::warn("the schedule trace ends after {} bytes: {} records were not written", stats.trace_bytes,
-                 stats.trace_records_lost);
-  }
   spdlog::info("stopped");
   return kExitOk;
 }

@@ -128,7 +128,12 @@ int Main(int argc, char** argv) {
   // Requests wait for room here, not at the engine's door.
   options.engine.max_queued_requests = std::max(options.engine.max_queued_requests, kMaxInFlight + 1);
   options.engine.max_queued_tokens = std::numeric_limits<int64_t>::max();
-  std::signal(SIGPIPE, SIG_IGN);  // a closed output is an error of writing
+  // A closed output, or a file at its limit, is an error of writing.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+  options.engine.on_schedule_trace_end = [](const std::string& problem) {
+    std::fprintf(stderr, "quire_offline: %s\n", problem.c_str());
+  };
 
   std::ifstream in_file;
   if (options.requests_path != "-") {

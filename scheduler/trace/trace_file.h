@@ -38,6 +38,7 @@ class TraceWriter : public TraceSink {
   void Finish();
 
   bool losing() const { return losing_; }
+  TraceEnd end() const { return end_.end; }  // why, when losing
   int64_t num_records() const { return num_records_; }
   int64_t num_bytes() const { return num_bytes_; }
   int64_t num_lost() const { return end_.lost_records; }

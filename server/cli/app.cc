@@ -26,6 +26,7 @@ struct AllOptions {
   CacheResetOptions cache_reset;
   CacheEventsOptions cache_events;
   TraceOptions trace_status, trace_stop;
+  TraceStartOptions trace_start;
   TokenizerOptions tokenizer;
   InspectOptions inspect;
   BenchOptions bench;
@@ -168,15 +169,27 @@ void AddPrefix(CLI::App* sub, CachePrefixOptions& options) {
 
 void AddTrace(CLI::App& app, AllOptions& options, Command& command) {
   CLI::App* trace =
-      app.add_subcommand("trace", "The schedule trace that quired --schedule-trace records: status, stop");
+      app.add_subcommand("trace", "The server's record of all scheduling, for quire_replay: status, start, stop");
   trace->require_subcommand(1);
   CLI::App* status = trace->add_subcommand("status", "Whether it is recorded, and how long it is");
   status->add_flag("--json", options.trace_status.json, kJsonHelp);
-  status->callback([&] { command = [&](Session& session) { return RunTrace(options.trace_status, session); }; });
+  status->callback([&] { command = [&](Session& session) { return RunTraceStatus(options.trace_status, session); }; });
   CLI::App* stop = trace->add_subcommand("stop", "End it: the file is complete then, for quire_replay");
   stop->add_flag("--json", options.trace_stop.json, kJsonHelp);
-  options.trace_stop.stop = true;
-  stop->callback([&] { command = [&](Session& session) { return RunTrace(options.trace_stop, session); }; });
+  stop->callback([&] { command = [&](Session& session) { return RunTraceStop(options.trace_stop, session); }; });
+  CLI::App* start = trace->add_subcommand(
+      "start", "Begin one as soon as no request is queued or running; the prefix cache starts empty then");
+  start->add_option("--file", options.trace_start.file,
+                    "Name of a new file in the server's --schedule-trace-dir; default: after the time");
+  start
+      ->add_option("--max-bytes", options.trace_start.max_bytes,
+                   "Size at which it ends: bytes, 512MiB, 4GiB; default and limit: the server's --schedule-trace-max")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
+  start->add_option("--max-wait", options.trace_start.max_wait_seconds,
+                    "Seconds after which it is given up if requests never pause (default 30)");
+  start->add_flag("--no-wait", options.trace_start.no_wait, "Do not wait for it to begin");
+  start->add_flag("--json", options.trace_start.json, kJsonHelp);
+  start->callback([&] { command = [&](Session& session) { return RunTraceStart(options.trace_start, session); }; });
 }
 
 void AddCache(CLI::App& app, AllOptions& options, Command& command) {

@@ -222,9 +222,7 @@ class GrpcClient : public Client {
     return Unary<v1::ResetPrefixCacheResponse>(admin_.get(), &v1::Admin::Stub::ResetPrefixCache,
                                                v1::ResetPrefixCacheRequest());
   }
-  absl::StatusOr<v1::ScheduleTraceResponse> ScheduleTrace(bool stop) override {
-    v1::ScheduleTraceRequest request;
-    request.set_stop(stop);
+  absl::StatusOr<v1::ScheduleTraceResponse> ScheduleTrace(const v1::ScheduleTraceRequest& request) override {
     return Unary<v1::ScheduleTraceResponse>(admin_.get(), &v1::Admin::Stub::ScheduleTrace, request);
   }
 

@@ -63,7 +63,7 @@ class Client {
   virtual absl::StatusOr<v1::WarmPrefixResponse> WarmPrefix(const v1::WarmPrefixRequest& request) = 0;
   virtual absl::StatusOr<v1::DropPrefixResponse> DropPrefix(const v1::DropPrefixRequest& request) = 0;
   virtual absl::StatusOr<v1::ResetPrefixCacheResponse> ResetPrefixCache() = 0;
-  virtual absl::StatusOr<v1::ScheduleTraceResponse> ScheduleTrace(bool stop) = 0;
+  virtual absl::StatusOr<v1::ScheduleTraceResponse> ScheduleTrace(const v1::ScheduleTraceRequest& request) = 0;
 
   // grpc.health.v1: "SERVING", "NOT_SERVING", ... kNotFound for a service that the server does not know.
   virtual absl::StatusOr<std::string> CheckHealth(const std::string& service) = 0;

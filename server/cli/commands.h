@@ -21,7 +21,9 @@ int RunCacheWarm(const CacheWarmOptions& options, Session& session);
 int RunCacheDrop(const CacheDropOptions& options, Session& session);
 int RunCacheReset(const CacheResetOptions& options, Session& session);
 int RunCacheEvents(const CacheEventsOptions& options, Session& session);
-int RunTrace(const TraceOptions& options, Session& session);
+int RunTraceStatus(const TraceOptions& options, Session& session);
+int RunTraceStart(const TraceStartOptions& options, Session& session);
+int RunTraceStop(const TraceOptions& options, Session& session);
 int RunBench(const BenchOptions& options, Session& session);
 
 // Offline.

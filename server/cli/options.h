@@ -113,7 +113,14 @@ struct CacheEventsOptions {
 };
 
 struct TraceOptions {
-  bool stop = false;
+  bool json = false;
+};
+
+struct TraceStartOptions {
+  std::string file;  // empty: the server chooses
+  uint64_t max_bytes = 0;
+  std::optional<double> max_wait_seconds;
+  bool no_wait = false;
   bool json = false;
 };
 

@@ -34,6 +34,9 @@ void AddServerFlags(CLI::App& app, ServerConfig& config) {
          "HOST:PORT, port 0 picks a free one; or unix:PATH")
       ->default_str(config.grpc_listen)
       ->type_name("ADDRESS");
+  app.add_option("--schedule-trace-dir", config.engine.schedule_trace_dir,
+                 "where `quire trace start` may make files; default: nowhere, and it is refused")
+      ->type_name("DIRECTORY");
   app.add_option("--admin-listen", config.admin_listen,
                  "HOST:PORT or unix:PATH for quire.v1.Admin, which is then not at --grpc-listen; default: there")
       ->type_name("ADDRESS");

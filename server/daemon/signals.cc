@@ -10,6 +10,7 @@ namespace quire {
 
 Signals::Signals() {
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   sigemptyset(&set_);
   for (int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set_, signal);
   pthread_sigmask(SIG_BLOCK, &set_, nullptr);

@@ -10,7 +10,8 @@
 
 namespace quire {
 
-// SIGTERM and SIGINT as a count to wait for; SIGPIPE and SIGHUP do nothing. One object per process, made in main before
+// SIGTERM and SIGINT as a count to wait for; SIGPIPE, SIGXFSZ (a file at its limit is an error of writing) and SIGHUP
+// do nothing. One object per process, made in main before
 // any other thread, so that every thread inherits the mask.
 class Signals {
  public:

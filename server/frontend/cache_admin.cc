@@ -13,7 +13,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
 #include "server/frontend/errors.h"
 #include "server/frontend/frontend.h"
 
@@ -62,14 +64,20 @@ absl::Status InPrefix(const absl::Status& status) {
   return InvalidField(absl::StrCat("prefix.", field->substr(own)), problem);
 }
 
-// Only what names a prompt.
-GenerateRequest NameOf(GenerateRequest request) {
+// Errors about a file for a trace begin with the field that they are about.
+absl::Status InStart(const absl::Status& status) {
+  const std::pair<std::string, std::string> parts = absl::StrSplit(status.message(), absl::MaxSplits(": ", 1));
+  return absl::IsInvalidArgument(status) ? InvalidField("start." + parts.first, parts.second) : status;
+}
+
 // To name everything takes no prompt rather than an empty one: that may be a mistake.
 absl::Status EmptyPrefix() {
   return InvalidField("prefix.prompt",
                       "has 0 tokens; must have at least 1, or be left out for all of its salt and tenant");
 }
 
+// Only what names a prompt.
+GenerateRequest NameOf(GenerateRequest request) {
   GenerateRequest name;
   name.prompt = std::move(request.prompt);
   name.add_special_tokens = request.add_special_tokens;
@@ -105,36 +113,70 @@ void CacheAdmin::Stop() {
   events_.Stop();
 }
 
-template <typename T>
-void CacheAdmin::Ask(std::function<T(BlockManager& blocks)> question, const Done<T>& done) {
-  absl::Status status;
-  if (num_questions_.fetch_add(1) < kMaxQuestions) {
-    status = engine_.Post([this, question = std::move(question), done](BlockManager& blocks) {
-      const auto answer = std::make_shared<T>(question(blocks));
-      const absl::Status posted = answers_.Post(0, [this, answer, done] {
-        num_questions_.fetch_sub(1);
-        done(std::move(*answer));
-      });
-      QUIRE_CHECK(posted.ok());  // stopped after the engine only
-    });
-    if (status.ok()) return;
-  } else {
-    status = absl::ResourceExhaustedError(
-        absl::StrCat(kMaxQuestions, " calls of administration wait for the engine, which is the limit"));
-  }
+absl::Status CacheAdmin::AddQuestion() {
+  if (num_questions_.fetch_add(1) < kMaxQuestions) return absl::OkStatus();
   num_questions_.fetch_sub(1);
-  done(RetryAfter(std::move(status), absl::Seconds(1)));
+  return RetryAfter(absl::ResourceExhaustedError(absl::StrCat(
+                        kMaxQuestions, " calls of administration wait for the engine, which is the limit")),
+                    absl::Seconds(1));
 }
 
-void CacheAdmin::ScheduleTrace(bool stop, const Done<ScheduleTraceStatus>& done) {
-  Ask<ScheduleTraceStatus>([this, stop](BlockManager&) { return engine_.ScheduleTrace(stop); },
-                           [stop, done](absl::StatusOr<ScheduleTraceStatus> status) {
-                             if (stop && status.ok() && status->bytes == 0) {
-                               return done(absl::FailedPreconditionError(
-                                   "no schedule trace is recorded: start quired with --schedule-trace"));
-                             }
-                             done(std::move(status));
-                           });
+template <typename T>
+void CacheAdmin::Ask(std::function<T(BlockManager& blocks)> question, const Done<T>& done) {
+  if (const absl::Status added = AddQuestion(); !added.ok()) return done(added);
+  const absl::Status asked = engine_.Post([this, question = std::move(question), done](BlockManager& blocks) {
+    const auto answer = std::make_shared<T>(question(blocks));
+    const absl::Status posted = answers_.Post(0, [this, answer, done] {
+      num_questions_.fetch_sub(1);
+      done(std::move(*answer));
+    });
+    QUIRE_CHECK(posted.ok());  // stopped after the engine only
+  });
+  if (asked.ok()) return;
+  num_questions_.fetch_sub(1);
+  done(RetryAfter(asked, absl::Seconds(1)));
+}
+
+void CacheAdmin::StartTrace(const TraceStart& start, const Done<ScheduleTraceStatus>& done) {
+  constexpr double kMaxWait = 3600;
+  if (!(start.max_wait_seconds >= 0 && start.max_wait_seconds <= kMaxWait)) {
+    return done(InvalidField("start.max_wait_seconds",
+                             absl::StrCat(start.max_wait_seconds, " is out of range; must be in [0, ", kMaxWait, "]")));
+  }
+  if (const absl::Status added = AddQuestion(); !added.ok()) return done(added);
+  // Files are made on this object's thread: nobody waits for a slow disk but who asks.
+  const absl::Status posted = answers_.Post(0, [this, start, done] {
+    num_questions_.fetch_sub(1);
+    const std::string name = start.file.empty()
+                                 ? absl::FormatTime("schedule-%Y%m%dT%H%M%E6SZ.trace", absl::Now(), absl::UTCTimeZone())
+                                 : start.file;
+    const absl::StatusOr<std::shared_ptr<TraceFile>> file = engine_.CreateTraceFile(name, start.max_bytes);
+    if (!file.ok()) return done(InStart(file.status()));
+    ChangeTrace([this, file = *file,
+                 wait = absl::Seconds(start.max_wait_seconds)] { return engine_.StartScheduleTrace(file, wait); },
+                done);
+  });
+  if (posted.ok()) return;
+  num_questions_.fetch_sub(1);
+  done(posted);
+}
+
+void CacheAdmin::StopTrace(const Done<ScheduleTraceStatus>& done) {
+  ChangeTrace([this] { return engine_.StopScheduleTrace(); }, done);
+}
+
+void CacheAdmin::GetTrace(const Done<ScheduleTraceStatus>& done) {
+  ChangeTrace([] { return absl::OkStatus(); }, done);
+}
+
+void CacheAdmin::ChangeTrace(std::function<absl::Status()> change, const Done<ScheduleTraceStatus>& done) {
+  using Answer = absl::StatusOr<ScheduleTraceStatus>;
+  Ask<Answer>(
+      [this, change = std::move(change)](BlockManager&) -> Answer {
+        QUIRE_RETURN_IF_ERROR(change());
+        return engine_.GetScheduleTrace();
+      },
+      [done](const absl::StatusOr<Answer>& answer) { done(answer.ok() ? *answer : Answer(answer.status())); });
 }
 
 void CacheAdmin::List(PrefixQuery query, const Done<PrefixPage>& done) {
@@ -219,6 +261,8 @@ uint64_t CacheAdmin::Warm(GenerateRequest prompt, const KeepRequest& keep, Done<
 void CacheAdmin::DropPrefix(GenerateRequest prefix, const Done<int32_t>& done) {
   GenerateRequest name = NameOf(std::move(prefix));
   const bool all = std::holds_alternative<std::monostate>(name.prompt);
+  const auto* const text = std::get_if<std::string>(&name.prompt);
+  if (text != nullptr && text->empty()) return done(EmptyPrefix());
   if (all) name.prompt = std::vector<int64_t>{0};  // valid, and not looked at
   absl::StatusOr<ValidatedRequest> valid = frontend_.Validate(std::move(name));
   if (!valid.ok()) return done(InPrefix(valid.status()));
@@ -230,6 +274,7 @@ void CacheAdmin::DropPrefix(GenerateRequest prefix, const Done<int32_t>& done) {
   frontend_.EncodePrompt(std::make_shared<ValidatedRequest>(*std::move(valid)),
                          [drop, done](absl::StatusOr<std::vector<int32_t>> ids) {
                            if (!ids.ok()) return done(InPrefix(ids.status()));
+                           if (ids->empty()) return done(EmptyPrefix());
                            drop(*std::move(ids));
                          });
 }
@@ -246,6 +291,3 @@ void CacheAdmin::DropAll(const Done<int32_t>& done) {
 }
 
 }  // namespace quire
-  const auto* const text = std::get_if<std::string>(&name.prompt);
-  if (text != nullptr && text->empty()) return done(EmptyPrefix());
-                           if (ids->empty()) return done(EmptyPrefix());

@@ -49,6 +49,12 @@ struct WarmResult {
   int32_t cached_tokens = 0;  // that were there already
 };
 
+struct TraceStart {
+  std::string file;  // name of a new file; empty: after the time
+  int64_t max_bytes = 0;
+  double max_wait_seconds = 30;  // [0, 3600]
+};
+
 // Looks after the prefix cache, and the schedule trace, while requests run. Questions go to the engine thread, which
 // answers between two steps; answers come on a thread of this object, or at once if there is nothing to ask. No
 // function blocks. Any thread.
@@ -78,8 +84,11 @@ class CacheAdmin {
   void DropAll(const Done<int32_t>& done);
 
   EventFeed& events() { return events_; }
-  // The state of the engine's schedule trace; `stop`: ends it before. kFailedPrecondition if none is recorded then.
-  void ScheduleTrace(bool stop, const Done<ScheduleTraceStatus>& done);
+
+  // The schedule trace (engine.h): these answer its state afterwards. Errors name the fields of ScheduleTraceStart.
+  void StartTrace(const TraceStart& start, const Done<ScheduleTraceStatus>& done);
+  void StopTrace(const Done<ScheduleTraceStatus>& done);
+  void GetTrace(const Done<ScheduleTraceStatus>& done);
 
   // After the engine has stopped: gives the answers that are left, refuses what comes. Idempotent.
   void Stop();
@@ -88,6 +97,10 @@ class CacheAdmin {
   // Answers question(blocks), asked on the engine thread. Bounded: kResourceExhausted.
   template <typename T>
   void Ask(std::function<T(BlockManager& blocks)> question, const Done<T>& done);
+  // One more question, kResourceExhausted beyond kMaxQuestions; every success is followed by num_questions_ - 1.
+  absl::Status AddQuestion();
+  // change() on the engine thread, then the state.
+  void ChangeTrace(std::function<absl::Status()> change, const Done<ScheduleTraceStatus>& done);
   CachedPrefix Describe(const PrefixInfo& info, absl::Time now) const;
   PrefixPage MakePage(std::vector<PrefixInfo> all, const PrefixQuery& query) const;
 

@@ -1,5 +1,7 @@
 #include "server/grpc/admin_service.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -140,15 +142,23 @@ grpc::ServerUnaryReactor* AdminService::ScheduleTrace(grpc::CallbackServerContex
   Frontend* const to = frontend();
   if (to == nullptr) return Answer(context, LoadingStatus());
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  to->cache().ScheduleTrace(request->stop(), [reactor, response](const absl::StatusOr<ScheduleTraceStatus>& trace) {
-    if (trace.ok()) {
-      response->set_recording(trace->recording);
-      response->set_records(trace->records);
-      response->set_bytes(trace->bytes);
-      response->set_lost_records(trace->lost_records);
-    }
+  const auto done = [reactor, response](const absl::StatusOr<ScheduleTraceStatus>& trace) {
+    if (trace.ok()) ToProto(*trace, response);
     reactor->Finish(ToGrpcStatus(trace.status()));
-  });
+  };
+  if (request->has_start() && request->stop()) {
+    done(InvalidField("stop", "is set beside start; give one of them"));
+  } else if (request->has_start()) {
+    const v1::ScheduleTraceStart& start = request->start();
+    TraceStart begin{.file = start.file(),
+                     .max_bytes = static_cast<int64_t>(std::min<uint64_t>(start.max_bytes(), INT64_MAX))};
+    if (start.has_max_wait_seconds()) begin.max_wait_seconds = start.max_wait_seconds();
+    to->cache().StartTrace(begin, done);
+  } else if (request->stop()) {
+    to->cache().StopTrace(done);
+  } else {
+    to->cache().GetTrace(done);
+  }
   return reactor;
 }
 

@@ -32,6 +32,24 @@ v1::CacheMiss::Reason ReasonOf(MissReason reason) {
   return v1::CacheMiss::REASON_UNSPECIFIED;
 }
 
+v1::ScheduleTraceResponse::State StateOf(ScheduleTraceStatus::State state) {
+  switch (state) {
+    case ScheduleTraceStatus::State::kNone:
+      return v1::ScheduleTraceResponse::STATE_NONE;
+    case ScheduleTraceStatus::State::kPending:
+      return v1::ScheduleTraceResponse::STATE_PENDING;
+    case ScheduleTraceStatus::State::kRecording:
+      return v1::ScheduleTraceResponse::STATE_RECORDING;
+    case ScheduleTraceStatus::State::kEnded:
+      return v1::ScheduleTraceResponse::STATE_ENDED;
+    case ScheduleTraceStatus::State::kStopping:
+      return v1::ScheduleTraceResponse::STATE_STOPPING;
+    case ScheduleTraceStatus::State::kStopped:
+      return v1::ScheduleTraceResponse::STATE_STOPPED;
+  }
+  return v1::ScheduleTraceResponse::STATE_UNSPECIFIED;
+}
+
 void ToProto(const KvEvent& event, v1::KvEvent* out) {
   out->set_tier(event.tier == KvEvent::Tier::kHost ? v1::KvEvent::TIER_HOST : v1::KvEvent::TIER_DEVICE);
   switch (event.kind) {
@@ -116,6 +134,16 @@ void ToProto(const PrefixPage& page, v1::ListPrefixesResponse* response) {
     out->set_unused_seconds(absl::ToDoubleSeconds(prefix.unused_for));
     if (prefix.expires_in) out->set_expires_in_seconds(absl::ToDoubleSeconds(*prefix.expires_in));
   }
+}
+
+void ToProto(const ScheduleTraceStatus& trace, v1::ScheduleTraceResponse* response) {
+  response->set_recording(trace.state == ScheduleTraceStatus::State::kRecording);
+  response->set_records(trace.records);
+  response->set_bytes(trace.bytes);
+  response->set_lost_records(trace.lost_records);
+  response->set_state(StateOf(trace.state));
+  response->set_file(trace.file);
+  response->set_problem(trace.problem);
 }
 
 void ToProto(const EventBatch& batch, v1::KvEvents* message) {

@@ -16,6 +16,7 @@ GenerateRequest FromProto(v1::Prefix& prefix);
 
 void ToProto(const CacheMiss& miss, v1::CacheMiss* out);
 void ToProto(const PrefixPage& page, v1::ListPrefixesResponse* response);
+void ToProto(const ScheduleTraceStatus& trace, v1::ScheduleTraceResponse* response);
 void ToProto(const EventBatch& batch, v1::KvEvents* message);
 // 16 bytes, the most significant first.
 std::string BytesOf(const BlockHash& hash);

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import resource
 import signal
 import stat
 import subprocess
@@ -63,6 +64,43 @@ def run(*arguments, **more):
     return subprocess.run(arguments, capture_output=True, text=True, timeout=120, **more)
 
 
+class Daemon:
+    """A daemon on the simulated model; its log once it has ended, with exit code 0."""
+
+    def __init__(self, model, *arguments, time_scale="0.02"):
+        self.process = subprocess.Popen(
+            [QUIRED, "--model", model, "--device", "sim", "--sim-time-scale", time_scale, "--block-size", "8",
+             "--kv-blocks", "300", "--grpc-listen", "127.0.0.1:0", *arguments], stderr=subprocess.PIPE, text=True)
+        self.log = ""
+        self.address = None
+        for line in self.process.stderr:
+            self.log += line
+            ready = re.search(r"ready grpc=(\S+)", line)
+            if ready:
+                self.address = ready.group(1)
+                break
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, where):
+        self.process.send_signal(signal.SIGTERM if kind is None else signal.SIGKILL)
+        self.log += self.process.communicate(timeout=60)[1]
+        if kind is None and self.process.returncode != 0:
+            raise AssertionError(f"quired exited with {self.process.returncode}: {self.log}")
+
+    def quire(self, *arguments):
+        return run(QUIRE, "--server", self.address, *arguments)
+
+    def load(self):
+        clients = [subprocess.Popen([QUIRE, "generate", "--server", self.address, "--max-tokens", "60", "-n", "2",
+                                     "--ids", ",".join(str(i % 7 + k) for k in range(40))],
+                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for i in range(12)]
+        errors = [client.communicate(timeout=60)[1] for client in clients]
+        if any(client.returncode != 0 for client in clients):
+            raise AssertionError(errors)
+
+
 class ReplayTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -71,10 +109,10 @@ class ReplayTest(unittest.TestCase):
         cls.offline = cls.record(cls.trace)
 
     @classmethod
-    def record(cls, trace, *more):
+    def record(cls, trace, *more, **how):
         return run(OFFLINE, "--model", cls.model, "--device", "sim", "--sim-time-scale", "0", "--block-size", "8",
                    "--kv-blocks", "300", "--max-num-seqs", "16", "--max-num-batched-tokens", "256", "--requests", "-",
-                   "--schedule-trace", trace, *more, input=requests(60))
+                   "--schedule-trace", trace, *more, input=requests(60), **how)
 
     def test_a_recorded_run_is_reproduced(self):
         self.assertEqual(self.offline.returncode, 0, self.offline.stderr)
@@ -153,46 +191,121 @@ class ReplayTest(unittest.TestCase):
         self.assertEqual(refused.returncode, 69)
         self.assertIn("--schedule-trace", refused.stderr)
 
+    def test_a_file_at_its_limit_ends_the_trace_and_nothing_else(self):
+        trace = os.path.join(WORK.name, "limited")
+        limit = 40000
+        limited = self.record(trace, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+        self.assertEqual(limited.returncode, 0, limited.stderr)
+        self.assertEqual(limited.stderr.count("File too large"), 1, limited.stderr)
+        self.assertIn(trace, limited.stderr)
+        self.assertEqual(limited.stdout.count("\n"), 60)
+        self.assertEqual(os.path.getsize(trace), limit)
+        report = run(REPLAY, trace, "--json")
+        self.assertEqual(report.returncode, 65, report.stdout)  # without end
+        self.assertGreater(json.loads(report.stdout)["steps"], 5)
+
+    @unittest.skipIf(QUIRED is None, "built without gRPC")
+    def test_traces_begin_and_end_while_a_daemon_runs(self):
+        folder = os.path.join(WORK.name, "traces")
+        os.mkdir(folder)
+        with Daemon(self.model, "--schedule-trace-dir", folder) as daemon:
+            def trace(*arguments):
+                return daemon.quire("trace", *arguments)
+
+            self.assertIn("no schedule trace is recorded", trace("status").stdout)
+            self.assertEqual(trace("stop").returncode, 1)
+            daemon.load()
+            cached = json.loads(daemon.quire("stats", "--json").stdout)["kv_blocks_cached"]
+            self.assertGreater(cached, 0)
+            files = []
+            for name in ("first", "second", None):
+                started = trace("start", "--json", *(["--file", name] if name else []))
+                self.assertEqual(started.returncode, 0, started.stderr)
+                started = json.loads(started.stdout)
+                self.assertEqual(started["state"], "recording")
+                files.append(started["file"])
+                self.assertEqual(json.loads(daemon.quire("stats", "--json").stdout)["kv_blocks_cached"], 0)
+                again = trace("start")
+                self.assertEqual(again.returncode, 1)
+                self.assertIn("stop it first", again.stderr)
+                daemon.load()
+                stopped = json.loads(trace("stop", "--json").stdout)
+                self.assertEqual(stopped["state"], "stopped")
+                self.assertEqual(os.path.getsize(started["file"]), stopped["bytes"])
+                self.assertEqual(stat.S_IMODE(os.stat(started["file"]).st_mode), 0o600)
+                daemon.load()  # not recorded
+            self.assertEqual(files[:2], [os.path.join(folder, name) for name in ("first", "second")])
+            self.assertEqual(sorted(files), sorted(os.path.join(folder, name) for name in os.listdir(folder)))
+            for file in files:
+                report = json.loads(run(REPLAY, file, "--json").stdout)
+                self.assertTrue(report["verified"], report)
+                self.assertEqual(report["requests"], 12)
+            taken = trace("start", "--file", "first")
+            self.assertEqual(taken.returncode, 1)
+            self.assertIn("ALREADY_EXISTS", taken.stderr)
+            for name in ("../first", "/tmp/first", ".first", "a/b", "a b"):
+                refused = trace("start", "--file", name)
+                self.assertEqual(refused.returncode, 1, name)
+                self.assertIn("start.file", refused.stderr)
+            self.assertEqual(len(os.listdir(folder)), 3)
+
+    @unittest.skipIf(QUIRED is None, "built without gRPC")
+    def test_a_trace_waits_until_requests_pause_or_gives_up(self):
+        folder = os.path.join(WORK.name, "waiting")
+        os.mkdir(folder)
+        # So slow that the request cannot end by itself.
+        with Daemon(self.model, "--schedule-trace-dir", folder, time_scale="20") as daemon:
+            busy = subprocess.Popen([QUIRE, "generate", "--server", daemon.address, "--max-tokens", "2000",
+                                     "--ignore-eos", "--ids", "1,2,3"], stdout=subprocess.PIPE)
+            busy.stdout.read(1)
+            waiting = json.loads(daemon.quire("trace", "start", "--no-wait", "--json").stdout)
+            self.assertEqual(waiting["state"], "pending")
+            self.assertEqual(json.loads(daemon.quire("trace", "status", "--json").stdout)["state"], "pending")
+            self.assertEqual(daemon.quire("trace", "stop").returncode, 0)
+            self.assertEqual(os.listdir(folder), [])
+            late = daemon.quire("trace", "start", "--max-wait", "0.1")
+            self.assertEqual(late.returncode, 1, late.stdout)
+            self.assertIn("did not begin", late.stdout)
+            self.assertEqual(os.listdir(folder), [])
+            busy.kill()
+            busy.communicate()
+            self.assertEqual(daemon.quire("trace", "start", "--file", "a").returncode, 0)
+            self.assertEqual(os.listdir(folder), ["a"])
+
+    @unittest.skipIf(QUIRED is None, "built without gRPC")
+    def test_a_full_disk_ends_the_trace_and_serving_goes_on(self):
+        if not os.path.exists("/dev/full"):
+            self.skipTest("there is no /dev/full here")
+        with Daemon(self.model, "--schedule-trace", "/dev/full") as daemon:
+            daemon.load()
+            status = json.loads(daemon.quire("trace", "status", "--json").stdout)
+            self.assertEqual(status["state"], "ended")
+            self.assertEqual(status["bytes"], 0)
+            self.assertIn("/dev/full cannot be written: No space left on device", status["problem"])
+            refused = daemon.quire("trace", "start")
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn("--schedule-trace-dir", refused.stderr)
+            daemon.load()
+        self.assertEqual(daemon.log.count("No space left on device"), 1, daemon.log)
+
     @unittest.skipIf(QUIRED is None, "built without gRPC")
     def test_a_daemon_under_load_is_reproduced(self):
         trace = os.path.join(WORK.name, "daemon")
-        daemon = subprocess.Popen(
-            [QUIRED, "--model", self.model, "--device", "sim", "--sim-time-scale", "0.02", "--block-size", "8",
-             "--kv-blocks", "300", "--grpc-listen", "127.0.0.1:0", "--scheduling-policy", "fair",
-             "--schedule-trace", trace], stderr=subprocess.PIPE, text=True)
-        try:
-            address = None
-            for line in daemon.stderr:
-                ready = re.search(r"ready grpc=(\S+)", line)
-                if ready:
-                    address = ready.group(1)
-                    break
-            self.assertIsNotNone(address)
-            clients = [subprocess.Popen([QUIRE, "generate", "--server", address, "--max-tokens", "60", "-n", "2",
-                                         "--ids", ",".join(str(i % 7 + k) for k in range(40))],
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for i in range(12)]
-            errors = [client.communicate(timeout=60)[1] for client in clients]
-            self.assertEqual([client.returncode for client in clients], [0] * 12, errors)
-            status = json.loads(run(QUIRE, "--server", address, "trace", "status", "--json").stdout)
+        with Daemon(self.model, "--scheduling-policy", "fair", "--schedule-trace", trace) as daemon:
+            daemon.load()
+            status = json.loads(daemon.quire("trace", "status", "--json").stdout)
             self.assertTrue(status["recording"])
             self.assertGreater(status["records"], 24)
             self.assertEqual(status["lost_records"], 0)
-            stopped = run(QUIRE, "--server", address, "trace", "stop", "--json")
+            stopped = daemon.quire("trace", "stop", "--json")
             self.assertEqual(stopped.returncode, 0, stopped.stderr)
             self.assertFalse(json.loads(stopped.stdout)["recording"])
             # The file is complete while the daemon goes on.
             self.assertEqual(os.path.getsize(trace), json.loads(stopped.stdout)["bytes"])
             self.assertTrue(json.loads(run(REPLAY, trace, "--json").stdout)["verified"])
-            after = run(QUIRE, "--server", address, "generate", "--max-tokens", "5", "--ids", "1,2,3")
+            after = daemon.quire("generate", "--max-tokens", "5", "--ids", "1,2,3")
             self.assertEqual(after.returncode, 0, after.stderr)
-            self.assertIn("stopped: ", run(QUIRE, "--server", address, "trace", "status").stdout)
-            daemon.send_signal(signal.SIGTERM)
-            daemon.stderr.read()
-            self.assertEqual(daemon.wait(timeout=60), 0)
-        finally:
-            daemon.kill()
-            daemon.wait()
-            daemon.stderr.close()
+            self.assertIn("stopped: ", daemon.quire("trace", "status").stdout)
         report = json.loads(run(REPLAY, trace, "--json").stdout)
         self.assertTrue(report["verified"], report)
         self.assertEqual(report["requests"], 12)

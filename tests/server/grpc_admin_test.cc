@@ -1,3 +1,6 @@
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -163,11 +166,11 @@ TEST_F(AdminTest, RefusesBadFieldsByName) {
   warm.mutable_keep()->set_priority(100);
   warm.mutable_keep()->set_ttl_seconds(0);
   expect(Warm(warm, &warmed), "keep.ttl_seconds", "2592000");
+  warm.mutable_keep()->set_ttl_seconds(1e-12);
+  expect(Warm(warm, &warmed), "keep.ttl_seconds", "2592000");
   warm.clear_keep();
   warm.mutable_prefix()->set_salt(std::string(257, 's'));
   expect(Warm(warm, &warmed), "prefix.salt", "256");
-  warm.mutable_keep()->set_ttl_seconds(1e-12);
-  expect(Warm(warm, &warmed), "keep.ttl_seconds", "2592000");
 
   uint32_t dropped = 0;
   v1::DropPrefixRequest drop;
@@ -176,14 +179,14 @@ TEST_F(AdminTest, RefusesBadFieldsByName) {
   expect(Drop(drop, &dropped), "tenant", "256");
   drop.mutable_prefix()->set_tenant(std::string(257, 't'));
   expect(Drop(drop, &dropped), "prefix.tenant", "256");
-
-  const auto list = [this](const v1::ListPrefixesRequest& request) {
-    grpc::ClientContext context;
   // What a script with an empty variable sends must not name everything.
   drop.mutable_prefix()->clear_tenant();
   drop.mutable_prefix()->set_text("");
   drop.mutable_prefix()->set_add_special_tokens(false);
   expect(Drop(drop, &dropped), "prefix.prompt", "at least 1");
+
+  const auto list = [this](const v1::ListPrefixesRequest& request) {
+    grpc::ClientContext context;
     v1::ListPrefixesResponse response;
     return admin_->ListPrefixes(&context, request, &response);
   };
@@ -193,6 +196,84 @@ TEST_F(AdminTest, RefusesBadFieldsByName) {
   request.set_limit(1);
   request.set_page_token("1.2.3");
   expect(list(request), "page_token", "page before");
+}
+
+// A server with a directory for traces.
+class TraceTest : public AdminTest {
+ protected:
+  static EngineOptions Options() {
+    EngineOptions options;
+    options.schedule_trace_dir = Folder();
+    options.schedule_trace_max_bytes = 1 << 20;
+    std::filesystem::remove_all(Folder());
+    std::filesystem::create_directory(Folder());
+    return options;
+  }
+  static std::string Folder() { return ::testing::TempDir() + "/grpc_admin_test.traces"; }
+
+  TraceTest() : AdminTest(Options()) {}
+  ~TraceTest() override { std::filesystem::remove_all(Folder()); }
+
+  grpc::Status Call(const v1::ScheduleTraceRequest& request, v1::ScheduleTraceResponse* response) {
+    grpc::ClientContext context;
+    return admin_->ScheduleTrace(&context, request, response);
+  }
+};
+
+TEST_F(TraceTest, StartsAreCheckedFieldByField) {
+  const auto expect = [this](const v1::ScheduleTraceRequest& request, const std::string& field) {
+    v1::ScheduleTraceResponse response;
+    const grpc::Status status = Call(request, &response);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
+    google::rpc::BadRequest details;
+    ASSERT_TRUE(GetDetail(status, &details));
+    EXPECT_EQ(details.field_violations(0).field(), field);
+    EXPECT_TRUE(std::filesystem::is_empty(Folder()));
+  };
+  v1::ScheduleTraceRequest request;
+  request.mutable_start()->set_file("a/../b");
+  expect(request, "start.file");
+  request.mutable_start()->set_file(std::string("a\0b", 3));
+  expect(request, "start.file");
+  request.mutable_start()->set_file("a");
+  for (const uint64_t max_bytes : {uint64_t{1}, uint64_t{4095}, (uint64_t{1} << 20) + 1, UINT64_MAX}) {
+    request.mutable_start()->set_max_bytes(max_bytes);
+    expect(request, "start.max_bytes");
+  }
+  request.mutable_start()->clear_max_bytes();
+  for (const double seconds : {-1.0, 3600.1, std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+    request.mutable_start()->set_max_wait_seconds(seconds);
+    expect(request, "start.max_wait_seconds");
+  }
+  request.mutable_start()->set_max_wait_seconds(0);
+  request.set_stop(true);
+  expect(request, "stop");
+}
+
+TEST_F(TraceTest, ItsStateIsToldInEveryOrderOfCommands) {
+  v1::ScheduleTraceRequest nothing, start, stop;
+  start.mutable_start();  // a file named after the time
+  stop.set_stop(true);
+  v1::ScheduleTraceResponse response;
+  EXPECT_TRUE(Call(nothing, &response).ok());
+  EXPECT_EQ(response.state(), v1::ScheduleTraceResponse::STATE_NONE);
+  EXPECT_EQ(Call(stop, &response).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_TRUE(Call(start, &response).ok());
+    EXPECT_EQ(response.state(), v1::ScheduleTraceResponse::STATE_PENDING);
+    EXPECT_EQ(Call(start, &response).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+    Generate(Ids(10, 20));
+    EXPECT_TRUE(Call(nothing, &response).ok());
+    EXPECT_EQ(response.state(), v1::ScheduleTraceResponse::STATE_RECORDING) << response.problem();
+    EXPECT_TRUE(response.recording());
+    EXPECT_GT(response.records(), 0u);
+    EXPECT_TRUE(Call(stop, &response).ok());
+    EXPECT_FALSE(response.recording());
+    EXPECT_TRUE(Call(stop, &response).ok());  // once more changes nothing
+    while (response.state() == v1::ScheduleTraceResponse::STATE_STOPPING) ASSERT_TRUE(Call(nothing, &response).ok());
+    EXPECT_EQ(response.state(), v1::ScheduleTraceResponse::STATE_STOPPED);
+    EXPECT_EQ(std::filesystem::file_size(response.file()), response.bytes());
+  }
 }
 
 TEST_F(AdminTest, ACancelledWarmEndsItsRequest) {
