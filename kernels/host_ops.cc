@@ -9,6 +9,7 @@
 namespace quire {
 
 absl::Status HostOps::RopeTable(const RopeTableParams& params) {
+  Finish();
   OpTimer timer(&times_.other);
   QUIRE_RETURN_IF_ERROR(CheckRopeTable(params));
   const F32Matrix cos_sin = params.cos_sin.f32();
@@ -28,6 +29,7 @@ absl::Status HostOps::RopeTable(const RopeTableParams& params) {
 }
 
 absl::Status HostOps::GatherRows(const GatherRowsParams& params) {
+  Finish();
   OpTimer timer(&times_.other);
   QUIRE_RETURN_IF_ERROR(CheckGatherRows(params));
   const F32Matrix x = params.x.f32(), out = params.out.f32();
@@ -38,6 +40,7 @@ absl::Status HostOps::GatherRows(const GatherRowsParams& params) {
 }
 
 absl::Status HostOps::CopyBlocks(const CopyBlocksParams& params) {
+  Finish();
   OpTimer timer(&times_.other);
   QUIRE_RETURN_IF_ERROR(CheckCopyBlocks(params));
   const int64_t bytes = params.kv.bytes_per_block();
@@ -53,6 +56,7 @@ absl::Status HostOps::CopyBlocks(const CopyBlocksParams& params) {
 }
 
 absl::Status HostOps::SampleTokens(const SampleTokensParams& params) {
+  Finish();
   OpTimer timer(&times_.sampling);
   return quire::SampleTokens(params, pool_, absl::MakeSpan(sampling_scratch_));
 }

@@ -48,6 +48,9 @@ class HostOps : public Ops {
   int num_threads() const { return pool_.num_threads(); }
 
  protected:
+  // Carries out what has been put off, before an op that is not.
+  virtual void Finish() {}
+
   ThreadPool pool_;
   OpTimes times_;
 

@@ -111,6 +111,22 @@ absl::Status CheckLinear(const LinearParams& params) {
   return CheckMatrix("Linear: out", params.out, params.x.rows, params.weight->rows());
 }
 
+absl::Status CheckNormLinear(const AddRmsNormParams& norm, const LinearParams& linear) {
+  QUIRE_RETURN_IF_ERROR(CheckAddRmsNorm(norm));
+  QUIRE_RETURN_IF_ERROR(CheckLinear(linear));
+  if (norm.delta.data != nullptr) return InvalidArgumentError("NormLinear: norm has a delta, expected none");
+  return CheckSameView("NormLinear: linear.x", linear.x, norm.out);
+}
+
+absl::Status CheckSameView(const char* what, const TensorView& view, const TensorView& expected) {
+  if (view.data == expected.data && view.rows == expected.rows && view.cols == expected.cols &&
+      view.stride == expected.stride) {
+    return absl::OkStatus();
+  }
+  return InvalidArgumentError(StrFormat("%s is a view of [%d, %d], expected the [%d, %d] that the op before it writes",
+                                        what, view.rows, view.cols, expected.rows, expected.cols));
+}
+
 absl::Status CheckRopeTable(const RopeTableParams& params) {
   QUIRE_RETURN_IF_ERROR(CheckIds("RopeTable: positions", params.positions, INT32_MAX));
   return CheckMatrix("RopeTable: cos_sin", params.cos_sin, static_cast<int64_t>(params.positions.size()),

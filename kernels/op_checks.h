@@ -10,6 +10,10 @@ namespace quire {
 absl::Status CheckEmbeddingLookup(const EmbeddingLookupParams& params);
 absl::Status CheckAddRmsNorm(const AddRmsNormParams& params);
 absl::Status CheckLinear(const LinearParams& params);
+// Both, and that the norm feeds the layer and has no delta.
+absl::Status CheckNormLinear(const AddRmsNormParams& norm, const LinearParams& linear);
+// That an op takes what the one before it leaves. `what` names the op and its view.
+absl::Status CheckSameView(const char* what, const TensorView& view, const TensorView& expected);
 absl::Status CheckRopeTable(const RopeTableParams& params);
 absl::Status CheckRopeAndStoreKv(const RopeAndStoreKvParams& params);
 absl::Status CheckAttentionBatch(const AttentionBatch& batch);

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/base/dtype.h"
+#include "kernels/base/status_macros.h"
 #include "kernels/base/tensor_view.h"
 
 // The operations a model is made of. Names of dimensions, used in all comments:
@@ -19,7 +20,8 @@
 //
 // Every op checks shapes and types in every build and answers kInvalidArgument naming the dimension, what was expected
 // and what came. Views are in the backend's memory unless a comment says host. An op has finished, as far as the next
-// op can tell, when it returns. None allocates after warm-up with the same sizes.
+// op can tell, when it returns; values in host memory (SampleTokens) are there then. Between BeginStep and EndStep a
+// backend may put ops off. None allocates after warm-up with the same sizes.
 namespace quire {
 
 // --- weights
@@ -253,6 +255,34 @@ class Ops {
   virtual absl::Status GatherRows(const GatherRowsParams& params) = 0;
   virtual absl::Status CopyBlocks(const CopyBlocksParams& params) = 0;
   virtual absl::Status SampleTokens(const SampleTokensParams& params) = 0;
+
+  // out += x * weight^T (+ bias).
+  virtual absl::Status LinearAdd(const LinearParams&) { return absl::UnimplementedError("LinearAdd"); }
+
+  // Ops that follow one another, as one: the same bits, but what only passes between them (norm.out, gate_up) is
+  // working memory with unspecified contents afterwards. norm.delta is not used. A backend overrides what it can do
+  // better.
+  virtual absl::Status NormLinear(const AddRmsNormParams& norm, const LinearParams& linear) {
+    QUIRE_RETURN_IF_ERROR(AddRmsNorm(norm));
+    return Linear(linear);
+  }
+  // rope.qkv is linear.out.
+  virtual absl::Status NormLinearRope(const AddRmsNormParams& norm, const LinearParams& linear,
+                                      const RopeAndStoreKvParams& rope) {
+    QUIRE_RETURN_IF_ERROR(NormLinear(norm, linear));
+    return RopeAndStoreKv(rope);
+  }
+  // silu.gate_up is linear.out.
+  virtual absl::Status NormLinearSilu(const AddRmsNormParams& norm, const LinearParams& linear,
+                                      const SiluMulParams& silu) {
+    QUIRE_RETURN_IF_ERROR(NormLinear(norm, linear));
+    return SiluMul(silu);
+  }
+
+  // Brackets ops whose views, spans, weights and plans stay as they are until EndStep: a backend may check them when
+  // called and carry them out together. EndStep (also after a failed op) returns when all is done.
+  virtual void BeginStep() {}
+  virtual void EndStep() {}
 
   virtual OpTimes times() const = 0;
   virtual void ResetTimes() = 0;

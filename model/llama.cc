@@ -52,13 +52,13 @@ absl::StatusOr<std::unique_ptr<LlamaLayer>> LlamaLayer::Load(Backend& backend, c
   return layer;
 }
 
-absl::Status LlamaLayer::Apply(Ops& ops, const Projection& projection, TensorView x, TensorView out) {
-  return ops.Linear({x, projection.weight.get(), projection.bias.as<const float>(), out});
+AddRmsNormParams LlamaLayer::Norm(const LayerStep& step, const Buffer& weight) const {
+  return {step.residual, /*delta=*/{}, weight.as<const float>(), config_.rms_norm_eps, step.normed};
 }
 
 absl::Status LlamaLayer::Attention(const LayerStep& step, const PagedKvView& kv) const {
-  QUIRE_RETURN_IF_ERROR(Apply(*step.ops, qkv_, step.normed, step.qkv));
-  QUIRE_RETURN_IF_ERROR(step.ops->RopeAndStoreKv({step.qkv, config_.num_heads, step.cos_sin, step.slot_mapping, kv}));
+  QUIRE_RETURN_IF_ERROR(step.ops->NormLinearRope(Norm(step, attention_norm_), qkv_.From(step.normed, step.qkv),
+                                                 {step.qkv, config_.num_heads, step.cos_sin, step.slot_mapping, kv}));
   PagedAttentionParams params;
   params.plan = step.plan;
   params.q = step.qkv.slice_cols(0, step.attention.cols);
@@ -68,20 +68,18 @@ absl::Status LlamaLayer::Attention(const LayerStep& step, const PagedKvView& kv)
   params.window = window_;
   params.out = step.attention;
   QUIRE_RETURN_IF_ERROR(step.ops->PagedAttention(params));
-  return Apply(*step.ops, output_, step.attention, step.delta_out);
+  return step.ops->LinearAdd(output_.From(step.attention, step.residual));
+}
+
+absl::Status LlamaLayer::Mlp(const LayerStep& step) const {
+  QUIRE_RETURN_IF_ERROR(step.ops->NormLinearSilu(Norm(step, mlp_norm_), gate_up_.From(step.normed, step.gate_up),
+                                                 {step.gate_up, step.mlp}));
+  return step.ops->LinearAdd(down_.From(step.mlp, step.residual));
 }
 
 absl::Status LlamaLayer::Forward(const LayerStep& step, const PagedKvView& kv) const {
-  Ops& ops = *step.ops;
-  const float epsilon = config_.rms_norm_eps;
-  QUIRE_RETURN_IF_ERROR(
-      ops.AddRmsNorm({step.residual, step.delta, attention_norm_.as<const float>(), epsilon, step.normed}));
   QUIRE_RETURN_IF_ERROR(Attention(step, kv));
-  QUIRE_RETURN_IF_ERROR(
-      ops.AddRmsNorm({step.residual, step.delta_out, mlp_norm_.as<const float>(), epsilon, step.normed}));
-  QUIRE_RETURN_IF_ERROR(Apply(ops, gate_up_, step.normed, step.gate_up));
-  QUIRE_RETURN_IF_ERROR(ops.SiluMul({step.gate_up, step.mlp}));
-  return Apply(ops, down_, step.mlp, step.delta_out);
+  return Mlp(step);
 }
 
 int64_t LlamaLayer::weight_bytes() const {

@@ -16,15 +16,13 @@ namespace quire {
 // What a layer works on during one step of T tokens; see kernels/ops.h for the names of dimensions.
 struct LayerStep {
   Ops* ops = nullptr;
-  TensorView residual;   // [T, H] in and out, without delta
-  TensorView delta;      // [T, H] in (null data before the first layer) and out: what is still to be added to residual
-  TensorView delta_out;  // [T, H] where delta is left
-  TensorView normed;     // [T, H]
-  TensorView qkv;        // [T, (HQ + 2 HKV) * D]
-  TensorView attention;  // [T, HQ * D]
-  TensorView gate_up;    // [T, 2 I]
-  TensorView mlp;        // [T, I]
-  TensorView cos_sin;    // [T, D_rot]
+  TensorView residual;                     // [T, H] in and out
+  TensorView normed;                       // [T, H]; this and all that follows up to mlp: working memory
+  TensorView qkv;                          // [T, (HQ + 2 HKV) * D]
+  TensorView attention;                    // [T, HQ * D]
+  TensorView gate_up;                      // [T, 2 I]
+  TensorView mlp;                          // [T, I]
+  TensorView cos_sin;                      // [T, D_rot]
   absl::Span<const int32_t> slot_mapping;  // [T]
   const AttentionPlan* plan = nullptr;
 };
@@ -36,7 +34,7 @@ class LlamaLayer {
   static absl::StatusOr<std::unique_ptr<LlamaLayer>> Load(Backend& backend, const ModelConfig& config,
                                                           WeightSource& weights, int32_t index);
 
-  // Uses all rows of the views in `step`; leaves the layer's last sum undone in step.delta_out.
+  // Uses all rows of the views in `step`, within a step of the ops.
   absl::Status Forward(const LayerStep& step, const PagedKvView& kv) const;
 
   // Packed bytes that a step of one token reads.
@@ -47,11 +45,14 @@ class LlamaLayer {
   struct Projection {
     std::unique_ptr<PackedWeight> weight;
     Buffer bias;
+
+    LinearParams From(TensorView x, TensorView out) const { return {x, weight.get(), bias.as<const float>(), out}; }
   };
   static absl::StatusOr<Projection> LoadProjection(Backend& backend, const ModelConfig& config, WeightSource& weights,
                                                    absl::Span<const Part> parts, int32_t index);
-  static absl::Status Apply(Ops& ops, const Projection& projection, TensorView x, TensorView out);
+  AddRmsNormParams Norm(const LayerStep& step, const Buffer& weight) const;
   absl::Status Attention(const LayerStep& step, const PagedKvView& kv) const;
+  absl::Status Mlp(const LayerStep& step) const;
 
   LlamaLayer(const ModelConfig& config, int32_t window) : config_(config), window_(window) {}
 

@@ -53,7 +53,6 @@ absl::Status Transformer::AllocateScratch(int32_t max_tokens) {
   const int64_t query = int64_t{config_.num_heads} * config_.head_dim;
   const int64_t key = int64_t{config_.num_kv_heads} * config_.head_dim;
   QUIRE_ASSIGN_OR_RETURN(scratch_.residual, NewMatrix(rows, hidden));
-  QUIRE_ASSIGN_OR_RETURN(scratch_.delta_out, NewMatrix(rows, hidden));
   QUIRE_ASSIGN_OR_RETURN(scratch_.normed, NewMatrix(rows, hidden));
   QUIRE_ASSIGN_OR_RETURN(scratch_.qkv, NewMatrix(rows, query + 2 * key));
   QUIRE_ASSIGN_OR_RETURN(scratch_.attention, NewMatrix(rows, query));
@@ -62,7 +61,6 @@ absl::Status Transformer::AllocateScratch(int32_t max_tokens) {
   QUIRE_ASSIGN_OR_RETURN(scratch_.cos_sin, NewMatrix(rows, config_.rope.rotary_dim));
   const int64_t head_rows = std::min(kHeadRows, rows);
   QUIRE_ASSIGN_OR_RETURN(head_residual_, NewMatrix(head_rows, hidden));
-  QUIRE_ASSIGN_OR_RETURN(head_delta_, NewMatrix(head_rows, hidden));
   QUIRE_ASSIGN_OR_RETURN(head_normed_, NewMatrix(head_rows, hidden));
   QUIRE_ASSIGN_OR_RETURN(logits_, NewMatrix(head_rows, config_.vocab_size));
   head_rows_.reserve(head_rows);
@@ -74,8 +72,8 @@ absl::Status Transformer::AllocateScratch(int32_t max_tokens) {
 LayerStep Transformer::StepOf(const ForwardBatch& batch) {
   const auto rows = static_cast<int64_t>(batch.token_ids.size());
   LayerStep step = scratch_;
-  for (TensorView* view : {&step.residual, &step.delta_out, &step.normed, &step.qkv, &step.attention, &step.gate_up,
-                           &step.mlp, &step.cos_sin}) {
+  for (TensorView* view :
+       {&step.residual, &step.normed, &step.qkv, &step.attention, &step.gate_up, &step.mlp, &step.cos_sin}) {
     *view = view->slice_rows(0, rows);
   }
   step.ops = &backend_.ops();
@@ -96,7 +94,6 @@ absl::Status Transformer::RunLayers(const ForwardBatch& batch, const LayerStep& 
     layer_step.slot_mapping = batch.group(group_of_[i]).slot_mapping;
     layer_step.plan = plans_[group_of_[i]].get();
     QUIRE_RETURN_IF_ERROR(layers_[i]->Forward(layer_step, kv.layer(static_cast<int32_t>(i))));
-    layer_step.delta = layer_step.delta_out;
   }
   return absl::OkStatus();
 }
@@ -124,13 +121,12 @@ absl::Status Transformer::RunHead(const ForwardBatch& batch, const LayerStep& st
 
   Ops& ops = backend_.ops();
   const auto rows = static_cast<int64_t>(head_rows_.size());
-  const TensorView residual = head_residual_.slice_rows(0, rows), delta = head_delta_.slice_rows(0, rows);
+  const TensorView residual = head_residual_.slice_rows(0, rows);
   const TensorView normed = head_normed_.slice_rows(0, rows), logits = logits_.slice_rows(0, rows);
   QUIRE_RETURN_IF_ERROR(ops.GatherRows({head_rows_, step.residual, residual}));
-  QUIRE_RETURN_IF_ERROR(ops.GatherRows({head_rows_, step.delta_out, delta}));
-  QUIRE_RETURN_IF_ERROR(ops.AddRmsNorm({residual, delta, final_norm_.as<const float>(), config_.rms_norm_eps, normed}));
   const PackedWeight* head = own_head_ != nullptr ? own_head_.get() : embedding_.get();
-  QUIRE_RETURN_IF_ERROR(ops.Linear({normed, head, nullptr, logits}));
+  QUIRE_RETURN_IF_ERROR(ops.NormLinear({residual, {}, final_norm_.as<const float>(), config_.rms_norm_eps, normed},
+                                       {normed, head, nullptr, logits}));
 
   SampleTokensParams params;
   params.logits = logits;
@@ -148,6 +144,13 @@ absl::Status Transformer::Forward(const ForwardBatch& batch, const KvCache& kv, 
   result->scores.resize(batch.scores.size());
   result->logprobs.clear();
   if (batch.token_ids.empty()) return absl::OkStatus();
+  backend_.ops().BeginStep();
+  const absl::Status status = RunStep(batch, kv, result);
+  backend_.ops().EndStep();
+  return status;
+}
+
+absl::Status Transformer::RunStep(const ForwardBatch& batch, const KvCache& kv, StepResult* result) {
   const LayerStep step = StepOf(batch);
   QUIRE_RETURN_IF_ERROR(RunLayers(batch, step, kv));
   const size_t wanted = batch.samples.size() + batch.scores.size();

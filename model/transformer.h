@@ -43,6 +43,7 @@ class Transformer {
   absl::Status AllocateScratch(int32_t max_tokens);
   absl::StatusOr<TensorView> NewMatrix(int64_t rows, int64_t cols);
   LayerStep StepOf(const ForwardBatch& batch);
+  absl::Status RunStep(const ForwardBatch& batch, const KvCache& kv, StepResult* result);
   absl::Status RunLayers(const ForwardBatch& batch, const LayerStep& step, const KvCache& kv);
   // Wanted rows [begin, end) of samples followed by scores.
   absl::Status RunHead(const ForwardBatch& batch, const LayerStep& step, size_t begin, size_t end, StepResult* result);
@@ -62,9 +63,9 @@ class Transformer {
   // Working memory; views of [max_tokens, ...], see LayerStep.
   std::vector<Buffer> buffers_;
   LayerStep scratch_;
-  TensorView head_residual_, head_delta_, head_normed_;  // [kHeadRows, H]
-  TensorView logits_;                                    // [kHeadRows, V]
-  std::vector<std::unique_ptr<AttentionPlan>> plans_;    // one a layer group
+  TensorView head_residual_, head_normed_;             // [kHeadRows, H]
+  TensorView logits_;                                  // [kHeadRows, V]
+  std::vector<std::unique_ptr<AttentionPlan>> plans_;  // one a layer group
   std::vector<int32_t> head_rows_;
   std::vector<SampleRow> head_samples_;
   std::vector<ScoreRow> head_scores_;

@@ -4,11 +4,9 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/huge_memory.h"
 
-// PlanAttention and PagedAttention of CpuOps: splitting one layer's attention into items for the threads.
+// PlanAttention and PagedAttention of CpuOps: loops over the items of one layer's attention.
 namespace quire {
 namespace {
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Replaces the buffer by a larger one; contents are not kept.
 absl::Status ReserveFloats(int64_t count, Buffer* buffer) {
@@ -18,59 +16,29 @@ absl::Status ReserveFloats(int64_t count, Buffer* buffer) {
   return absl::OkStatus();
 }
 
-}  // namespace
+// One loop. Buffers are looked up when it runs: a later layer of the program may have replaced them by larger ones.
+struct AttentionJob {
+  PagedAttentionParams params;
+  const CpuAttentionPlan& plan;
+  const std::vector<AttentionItem>& items;
+  void (*kernel)(const AttentionTask&);
+  const std::vector<Buffer>& scratch;
+  const Buffer& partials;
+  int64_t items_per_thread;
+  int num_threads;
 
-absl::Status CpuOps::PlanAttention(const AttentionBatch& batch, AttentionPlan& plan) {
-  OpTimer timer(&times_.attention);
-  QUIRE_RETURN_IF_ERROR(CheckAttentionBatch(batch));
-  static_cast<CpuAttentionPlan&>(plan).Build(batch, pool_.num_threads());
-  return absl::OkStatus();
-}
+  AttentionTask TaskOf(const AttentionItem& item, int thread) const;
 
-int64_t CpuOps::MakeAttentionItems(const PagedAttentionParams& params, const CpuAttentionPlan& plan) {
-  attend_items_.clear();
-  merge_items_.clear();
-  const int32_t group = params.num_heads / params.kv.num_kv_heads;
-  int64_t partial_floats = 0;
-  for (size_t t = 0; t < plan.tiles().size(); ++t) {
-    const CpuAttentionPlan::Tile& tile = plan.tiles()[t];
-    const int32_t first_key = params.window > 0 ? std::max(0, tile.first_position - params.window + 1) : 0;
-    const int32_t chunk_begin = first_key / kKeyChunk;
-    const int32_t chunk_end = static_cast<int32_t>(CeilDiv(tile.num_keys(), kKeyChunk));
-    // Heads of a group that do not fit one task are dealt out evenly.
-    const int64_t num_slices = CeilDiv(group, kMaxTaskQueries / tile.num_rows);
-    const int32_t slice = static_cast<int32_t>(CeilDiv(group, num_slices));
-    for (int32_t head = 0; head < params.num_heads; head += std::min(slice, group - head % group)) {
-      AttentionItem item{.tile = static_cast<int32_t>(t),
-                         .first_head = head,
-                         .num_heads = std::min(slice, group - head % group),
-                         .chunk_begin = chunk_begin,
-                         .chunk_end = chunk_end};
-      if (!tile.split_chunks || chunk_end - chunk_begin == 1) {
-        attend_items_.push_back(item);
-        continue;
-      }
-      item.partials = partial_floats;
-      partial_floats += int64_t{chunk_end} * tile.num_rows * item.num_heads * PartialFloats(params.kv.head_dim);
-      merge_items_.push_back(item);
-      for (int32_t chunk = chunk_begin; chunk < chunk_end; ++chunk) {
-        item.chunk_begin = chunk, item.chunk_end = chunk + 1;
-        attend_items_.push_back(item);
-      }
+  // Items are dealt out to the threads' shares in turn, so each has its part of the large ones, first.
+  void Run(const ThreadPool::Piece& piece) const {
+    for (int64_t i = piece.begin; i < piece.end; ++i) {
+      const int64_t item = i % items_per_thread * num_threads + i / items_per_thread;
+      if (item < static_cast<int64_t>(items.size())) kernel(TaskOf(items[item], piece.thread));
     }
   }
-  return partial_floats;
-}
+};
 
-absl::Status CpuOps::ReserveAttentionMemory(int32_t head_dim, int64_t partial_floats) {
-  for (Buffer& scratch : attention_scratch_) {
-    QUIRE_RETURN_IF_ERROR(ReserveFloats(AttentionScratchFloats(head_dim), &scratch));
-  }
-  return ReserveFloats(partial_floats, &partials_);
-}
-
-AttentionTask CpuOps::MakeTask(const PagedAttentionParams& params, const CpuAttentionPlan& plan,
-                               const AttentionItem& item, int thread) const {
+AttentionTask AttentionJob::TaskOf(const AttentionItem& item, int thread) const {
   const CpuAttentionPlan::Tile& tile = plan.tiles()[item.tile];
   const PagedKvView& kv = params.kv;
   const int32_t kv_head = item.first_head / (params.num_heads / kv.num_kv_heads);
@@ -100,26 +68,57 @@ AttentionTask CpuOps::MakeTask(const PagedAttentionParams& params, const CpuAtte
   task.window = params.window;
   task.sinks = params.sinks == nullptr ? nullptr : params.sinks + item.first_head;
   task.slopes = params.alibi_slopes == nullptr ? nullptr : params.alibi_slopes + item.first_head;
-  task.scratch = attention_scratch_[thread].as<float>();
-  task.partials = item.partials < 0 ? nullptr : partials_.as<float>() + item.partials;
+  task.scratch = scratch[thread].as<float>();
+  task.partials = item.partials < 0 ? nullptr : partials.as<float>() + item.partials;
   return task;
 }
 
-absl::Status CpuOps::PagedAttention(const PagedAttentionParams& params) {
+}  // namespace
+
+absl::Status CpuOps::PlanAttention(const AttentionBatch& batch, AttentionPlan& plan) {
+  Finish();
   OpTimer timer(&times_.attention);
+  QUIRE_RETURN_IF_ERROR(CheckAttentionBatch(batch));
+  static_cast<CpuAttentionPlan&>(plan).Build(batch, pool_.num_threads());
+  return absl::OkStatus();
+}
+
+absl::Status CpuOps::ReserveAttentionMemory(int32_t head_dim, int64_t partial_floats) {
+  for (Buffer& scratch : attention_scratch_) {
+    QUIRE_RETURN_IF_ERROR(ReserveFloats(AttentionScratchFloats(head_dim), &scratch));
+  }
+  return ReserveFloats(partial_floats, &partials_);
+}
+
+void CpuOps::AddAttention(const PagedAttentionParams& params, const CpuAttentionPlan& plan,
+                          const AttentionSplit& split) {
+  const int num_threads = pool_.num_threads();
+  const auto add = [&](const std::vector<AttentionItem>& items, void (*kernel)(const AttentionTask&)) {
+    const int64_t per_thread = (static_cast<int64_t>(items.size()) + num_threads - 1) / num_threads;
+    ThreadPool::Loop loop;
+    loop.context =
+        program_.New(AttentionJob{params, plan, items, kernel, attention_scratch_, partials_, per_thread, num_threads});
+    loop.run = [](void* context, const ThreadPool::Piece& piece) {
+      static_cast<const AttentionJob*>(context)->Run(piece);
+    };
+    loop.n = per_thread * num_threads;
+    loop.max_grain = 1;
+    loop.seconds = &times_.attention;
+    program_.Add(loop);
+  };
+  add(split.items, kernels_.vector.attend);
+  if (!split.merges.empty()) add(split.merges, kernels_.vector.merge_partials);
+}
+
+absl::Status CpuOps::PagedAttention(const PagedAttentionParams& params) {
   if (params.plan == nullptr) return absl::InvalidArgumentError("PagedAttention: no plan");
   const auto& plan = static_cast<const CpuAttentionPlan&>(*params.plan);
   QUIRE_RETURN_IF_ERROR(CheckPagedAttention(params, plan.batch()));
-  const int64_t partial_floats = MakeAttentionItems(params, plan);
-  QUIRE_RETURN_IF_ERROR(ReserveAttentionMemory(params.kv.head_dim, partial_floats));
-  const auto run_items = [&](const std::vector<AttentionItem>& items, void (*kernel)(const AttentionTask&)) {
-    pool_.ParallelFor(static_cast<int64_t>(items.size()), 1, [&](int64_t begin, int64_t end, int thread) {
-      for (int64_t i = begin; i < end; ++i) kernel(MakeTask(params, plan, items[i], thread));
-    });
-  };
-  run_items(attend_items_, vector_.attend);
-  run_items(merge_items_, vector_.merge_partials);
-  return absl::OkStatus();
+  const AttentionSplit& split =
+      plan.SplitFor({params.num_heads, params.kv.num_kv_heads, params.kv.head_dim, params.window});
+  QUIRE_RETURN_IF_ERROR(ReserveAttentionMemory(params.kv.head_dim, split.partial_floats));
+  AddAttention(params, plan, split);
+  return EndOp();
 }
 
 }  // namespace quire

@@ -22,7 +22,7 @@ const VectorKernels& VectorKernelsOf(CpuIsa isa) {
 class CpuBackend : public Backend {
  public:
   CpuBackend(CpuIsa isa, int num_threads)
-      : ops_(GemmKernelsOf(isa), VectorKernelsOf(isa), num_threads), name_(VectorKernelsOf(isa).name) {}
+      : ops_({GemmKernelsOf(isa), VectorKernelsOf(isa)}, num_threads), name_(VectorKernelsOf(isa).name) {}
 
   DeviceKind kind() const override { return DeviceKind::kCpu; }
   std::string Describe() const override { return absl::StrFormat("cpu %s %d threads", name_, ops_.num_threads()); }

@@ -16,12 +16,10 @@ constexpr int64_t kCachedWeightBytes = 256 << 10;
 constexpr int64_t kPiecesPerThread = 8;
 // The last pieces of one panel, which reads weights faster than memory gives them: small, so that threads end together.
 constexpr int64_t kStreamedPieceBytes = 16 << 10;
-// What the calling thread fetches of its share of the next layer while it waits for the others.
-constexpr int64_t kNextBytes = 8 << 10;
-// What an idle thread fetches of the next layer: a part of the second-level cache that its share may fill.
-constexpr int64_t kIdleFetchBytes = 128 << 10;
-// Below this many inputs the calling thread quantises alone: waking the others costs more.
-constexpr int64_t kMinSharedInputs = 1 << 14;
+// What a waiting thread fetches of its share of the layer: a part of the second-level cache that it may fill.
+constexpr int64_t kFirstBytes = 128 << 10;
+// Up to this many inputs each thread normalises and quantises all of them itself: waiting for the others takes longer.
+constexpr int64_t kMaxOwnInputs = 1 << 13;
 
 constexpr int64_t RoundUp(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -38,37 +36,47 @@ class RowRanges {
   int64_t count_;
 };
 
-// One call of CpuLinear.
-struct Layer {
-  const GemmKernels& kernels;
-  const CpuPackedWeight& weight;
-  ConstF32Matrix x;  // columns padded to kFloatLanes if the weight has a float part
-  const float* bias;
-  F32Matrix out;
+// A layer in a program. Its inputs are prepared as panels of int8 (for integer parts), as rows of f32 with columns
+// padded to kFloatLanes (for float parts if they need be padded or normalised), or both.
+struct Job {
+  const GemmKernels& gemm;
+  const VectorKernels& vector;
+  const GemmScratch& scratch;
+  LinearLayer layer;
   RowRanges panels;
-  const std::byte* panel_data;
-  int64_t panel_bytes;
+  bool any_int;
+  bool any_float;
+  bool own_inputs;      // each thread prepares all of them for itself
+  int64_t panel_bytes;  // 0: no integer parts
+  int64_t padded_cols;
 
+  bool copies_rows() const { return layer.norm_weight != nullptr || (any_float && padded_cols != layer.x.cols); }
+  bool keeps_rows() const { return copies_rows() && (own_inputs || any_float); }
+  int64_t panels_size() const { return panels.count() * panel_bytes; }
+  int64_t rows_size(int64_t rows) const { return rows * padded_cols * SizeOf(DType::kF32); }
+
+  std::byte* panel_data(int thread) const { return own_inputs ? scratch.own(thread) : scratch.shared(); }
+  // Of row 0 if rows are kept, else room for those of one panel.
+  float* row_data(int thread) const {
+    std::byte* const data = keeps_rows() ? panel_data(thread) + panels_size() : scratch.own(thread);
+    return reinterpret_cast<float*>(data);
+  }
   OutputBlock Output(const CpuPackedWeight::Part& part, const RowRanges& ranges, int64_t range) const {
-    return {out.row(ranges.begin(range)) + part.first_row, out.stride, ranges.size(range), part.rows,
-            bias == nullptr ? nullptr : bias + part.first_row};
+    return {
+        layer.out.row(ranges.begin(range)) + part.first_row,           layer.out.stride, ranges.size(range), part.rows,
+        layer.bias == nullptr ? nullptr : layer.bias + part.first_row, layer.add};
   }
 };
 
-// Tiles [begin, end) of one part for all rows.
-void RunTiles(const Layer& layer, const CpuPackedWeight::Part& part, int64_t begin, int64_t end) {
-  if (part.tiles.blocks > 0) {
-    for (int64_t p = 0; p < layer.panels.count(); ++p) {
-      layer.kernels.integer_gemm(part.tiles, begin, end, layer.panel_data + p * layer.panel_bytes,
-                                 layer.Output(part, layer.panels, p));
-    }
-    return;
-  }
-  const RowRanges ranges(layer.x.rows, layer.kernels.max_float_rows);
-  for (int64_t r = 0; r < ranges.count(); ++r) {
-    layer.kernels.float_gemm(part.tiles, begin, end, layer.x.row(ranges.begin(r)), layer.x.stride,
-                             layer.Output(part, ranges, r));
-  }
+int64_t NumTiles(const CpuPackedWeight& weight) {
+  int64_t tiles = 0;
+  for (const CpuPackedWeight::Part& part : weight.parts()) tiles += part.num_tiles();
+  return tiles;
+}
+
+int64_t NumItems(const LinearLayer& layer) {
+  const int64_t tiles = layer.tail.paired ? layer.weight->parts()[0].num_tiles() : NumTiles(*layer.weight);
+  return (tiles + layer.tail.item_tiles - 1) / layer.tail.item_tiles;
 }
 
 // Where tile `tile` of the parts taken one after the other begins; where the last one ends for the tile behind it.
@@ -82,6 +90,58 @@ const std::byte* TileAddress(const CpuPackedWeight& weight, int64_t tile) {
   return address;
 }
 
+ThreadPool::Bytes FirstBytes(const void* context, int thread, int num_threads) {
+  const LinearLayer& layer = static_cast<const Job*>(context)->layer;
+  const int64_t item = ThreadPool::ShareBegin(NumItems(layer), thread, num_threads);
+  return {TileAddress(*layer.weight, item * layer.tail.item_tiles), kFirstBytes};
+}
+
+// Rows `from` .. of x with zeros up to padded_cols, normalised if they are to be.
+void CopyRows(const Job& job, int64_t from, int64_t count, float* to) {
+  const LinearLayer& layer = job.layer;
+  const int64_t cols = layer.x.cols;
+  for (int64_t r = from; r < from + count; ++r, to += job.padded_cols) {
+    if (layer.norm_weight != nullptr) {
+      job.vector.add_rms_norm(layer.x.row(r), nullptr, layer.norm_weight, layer.epsilon, to, cols);
+    } else {
+      std::memcpy(to, layer.x.row(r), static_cast<size_t>(cols) * sizeof(float));
+    }
+    std::fill(to + cols, to + job.padded_cols, 0.0f);
+  }
+}
+
+void PreparePanels(const Job& job, int64_t begin, int64_t end, int thread) {
+  for (int64_t p = begin; p < end; ++p) {
+    const int64_t first = job.panels.begin(p);
+    ConstF32Matrix rows = job.layer.x.slice_rows(first, job.panels.size(p));
+    if (job.copies_rows()) {
+      float* const copy = job.row_data(thread) + (job.keeps_rows() ? first * job.padded_cols : 0);
+      CopyRows(job, first, rows.rows, copy);
+      rows = {copy, rows.rows, job.padded_cols};
+    }
+    if (!job.any_int) continue;
+    job.gemm.quantize(rows.data, rows.stride, job.panels.size(p), job.layer.x.cols / kBlock,
+                      job.panel_data(thread) + p * job.panel_bytes);
+  }
+}
+
+// Tiles [begin, end) of one part for all rows.
+void RunTiles(const Job& job, const CpuPackedWeight::Part& part, int64_t begin, int64_t end, int thread) {
+  if (part.tiles.blocks > 0) {
+    const std::byte* const panels = job.panel_data(thread);
+    for (int64_t p = 0; p < job.panels.count(); ++p) {
+      job.gemm.integer_gemm(part.tiles, begin, end, panels + p * job.panel_bytes, job.Output(part, job.panels, p));
+    }
+    return;
+  }
+  ConstF32Matrix x = job.layer.x;
+  if (job.copies_rows()) x = {job.row_data(thread), x.rows, job.padded_cols};
+  const RowRanges ranges(x.rows, job.gemm.max_float_rows);
+  for (int64_t r = 0; r < ranges.count(); ++r) {
+    job.gemm.float_gemm(part.tiles, begin, end, x.row(ranges.begin(r)), x.stride, job.Output(part, ranges, r));
+  }
+}
+
 // Calls body(part, first, last) for the parts that tiles [begin, end) of all parts, one after the other, lie in.
 template <typename F>
 void ForParts(const CpuPackedWeight& weight, int64_t begin, int64_t end, F body) {
@@ -93,90 +153,84 @@ void ForParts(const CpuPackedWeight& weight, int64_t begin, int64_t end, F body)
   }
 }
 
-// One piece of a thread's share of the tiles, and at its end what there is to fetch of the share of the next layer.
-void RunPiece(const Layer& layer, const ThreadPool::Piece& piece, const std::byte* next_share, ThreadPool& pool) {
-  ForParts(layer.weight, piece.begin, piece.end,
-           [&](const CpuPackedWeight::Part& part, int64_t first, int64_t last) { RunTiles(layer, part, first, last); });
-  if (piece.end < piece.share_end || next_share == nullptr) return;
-  pool.FetchWhileIdle(piece.thread, next_share, kIdleFetchBytes);
-  if (piece.thread != 0) return;  // else it is the calling thread, which will not be idle
-  for (int64_t i = 0; i < kNextBytes; i += 64) __builtin_prefetch(next_share + i, 0, 2);
-}
-
-void Quantize(const Layer& layer, ThreadPool& pool, std::byte* panel_data) {
-  const int64_t blocks = layer.weight.cols() / kBlock;
-  const int64_t count = layer.panels.count();
-  pool.ParallelFor(count, layer.x.rows * layer.x.cols < kMinSharedInputs ? count : 1, [&](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; ++p) {
-      layer.kernels.quantize(layer.x.row(layer.panels.begin(p)), layer.x.stride, layer.panels.size(p), blocks,
-                             panel_data + p * layer.panel_bytes);
+void RunItems(void* context, const ThreadPool::Piece& piece) {
+  const Job& job = *static_cast<const Job*>(context);
+  if (job.own_inputs && piece.is_first) PreparePanels(job, 0, job.panels.count(), piece.thread);
+  const LinearTail& tail = job.layer.tail;
+  const auto& parts = job.layer.weight->parts();
+  const int64_t begin = piece.begin * tail.item_tiles, end = piece.end * tail.item_tiles;
+  if (tail.paired) {
+    for (const CpuPackedWeight::Part& part : parts) {
+      RunTiles(job, part, begin, std::min(end, part.num_tiles()), piece.thread);
     }
-  });
-}
-
-// Least and most tiles that one thread takes at a time.
-std::pair<int64_t, int64_t> PieceTiles(const CpuPackedWeight& weight, int64_t num_tiles, int64_t panels, int threads) {
-  const int64_t cached = (panels == 1 ? kStreamedPieceBytes : kCachedWeightBytes) * num_tiles / weight.bytes();
-  const int64_t least = std::max<int64_t>(1, std::min(cached, num_tiles / (kPiecesPerThread * threads)));
-  return {least, panels == 1 ? num_tiles : least};
-}
-
-int64_t NumTiles(const CpuPackedWeight& weight) {
-  int64_t tiles = 0;
-  for (const CpuPackedWeight::Part& part : weight.parts()) tiles += part.num_tiles();
-  return tiles;
-}
-
-// x with zeros up to a multiple of kFloatLanes columns.
-ConstF32Matrix PadColumns(ConstF32Matrix x, float* to) {
-  const int64_t cols = RoundUp(x.cols, kFloatLanes);
-  for (int64_t r = 0; r < x.rows; ++r) {
-    std::memcpy(to + r * cols, x.row(r), static_cast<size_t>(x.cols) * sizeof(float));
-    std::fill(to + r * cols + x.cols, to + (r + 1) * cols, 0.0f);
+  } else {
+    ForParts(*job.layer.weight, begin, end, [&](const CpuPackedWeight::Part& part, int64_t first, int64_t last) {
+      RunTiles(job, part, first, last, piece.thread);
+    });
   }
-  return {to, x.rows, cols};
+  if (tail.run != nullptr) tail.run(tail.context, piece.begin, piece.end);
+}
+
+// Sets the least and most items that one thread takes at a time.
+void SetGrains(const Job& job, int num_threads, ThreadPool::Loop* loop) {
+  const bool streamed = job.panels.count() == 1;
+  const int64_t item_bytes = std::max<int64_t>(1, job.layer.weight->bytes() / std::max<int64_t>(1, loop->n));
+  const int64_t cached = (streamed ? kStreamedPieceBytes : kCachedWeightBytes) / item_bytes;
+  loop->min_grain = std::max<int64_t>(1, std::min(cached, loop->n / (kPiecesPerThread * num_threads)));
+  if (!streamed) loop->max_grain = loop->min_grain;
 }
 
 }  // namespace
 
-absl::StatusOr<std::byte*> GemmScratch::Reserve(int64_t bytes) {
+absl::Status GemmScratch::Reserve(int num_threads, int64_t own_bytes, int64_t shared_bytes) {
+  own_bytes = std::max(own_bytes_, RoundUp(own_bytes, 64));
+  shared_bytes = std::max(shared_bytes_, RoundUp(shared_bytes, 64));
+  const int64_t bytes = shared_bytes + num_threads * own_bytes;
   if (bytes > data_.bytes()) {
     data_ = Buffer();  // before the new one is there: never both at once
+    own_bytes_ = shared_bytes_ = 0;
     QUIRE_ASSIGN_OR_RETURN(data_, AllocateHugeMemory(bytes));
   }
-  return data_.as<std::byte>();
+  own_bytes_ = own_bytes;
+  shared_bytes_ = shared_bytes;
+  return absl::OkStatus();
 }
 
-void FillShareStarts(const CpuPackedWeight& weight, const ThreadPool& pool, std::vector<const std::byte*>* starts) {
-  const int64_t num_tiles = NumTiles(weight);
-  starts->clear();
-  for (int thread = 0; thread < pool.num_threads(); ++thread) {
-    starts->push_back(TileAddress(weight, pool.ShareBegin(num_tiles, thread)));
-  }
-}
-
-absl::Status CpuLinear(const GemmKernels& kernels, ThreadPool& pool, const CpuPackedWeight& weight,
-                       absl::Span<const std::byte* const> next_shares, ConstF32Matrix x, const float* bias,
-                       F32Matrix out, GemmScratch& scratch) {
-  QUIRE_CHECK(x.cols == weight.cols() && out.cols == weight.rows() && out.rows == x.rows);
-  if (x.rows == 0) return absl::OkStatus();
+absl::Status AddLinear(const CpuKernels& kernels, int num_threads, const LinearLayer& layer, GemmScratch& scratch,
+                       Program& program) {
+  const CpuPackedWeight& weight = *layer.weight;
+  QUIRE_CHECK(layer.x.cols == weight.cols() && layer.out.cols == weight.rows() && layer.out.rows == layer.x.rows);
+  if (layer.x.rows == 0) return absl::OkStatus();
   bool any_int = false, any_float = false;
   for (const CpuPackedWeight::Part& part : weight.parts()) (part.tiles.blocks > 0 ? any_int : any_float) = true;
-  const int64_t num_tiles = NumTiles(weight);
-  const RowRanges panels(x.rows, kernels.max_panel_rows);
+  const RowRanges panels(layer.x.rows, kernels.gemm.max_panel_rows);
   const int64_t record_bytes = kRecordRowBytes * panels.size(panels.count() - 1);
-  const int64_t panel_bytes = any_int ? RoundUp(x.cols / kBlock * record_bytes, 64) + 64 : 0;
-  const bool pad = any_float && x.cols % kFloatLanes != 0;
-  const int64_t padded_bytes = pad ? x.rows * RoundUp(x.cols, kFloatLanes) * SizeOf(DType::kF32) : 0;
-  QUIRE_ASSIGN_OR_RETURN(std::byte* const memory, scratch.Reserve(panels.count() * panel_bytes + padded_bytes));
-  if (pad) x = PadColumns(x, reinterpret_cast<float*>(memory + panels.count() * panel_bytes));
+  const int64_t panel_bytes = any_int ? RoundUp(layer.x.cols / kBlock * record_bytes, 64) + 64 : 0;
+  const int64_t padded_cols = RoundUp(layer.x.cols, kFloatLanes);
+  const bool own_inputs = layer.x.rows * padded_cols <= kMaxOwnInputs;
+  Job* const job = program.New(Job{kernels.gemm, kernels.vector, scratch, layer, panels, any_int, any_float, own_inputs,
+                                   panel_bytes, padded_cols});
+  const int64_t kept = job->panels_size() + (job->keeps_rows() ? job->rows_size(layer.x.rows) : 0);
+  const int64_t passing =
+      job->copies_rows() && !job->keeps_rows() ? job->rows_size(panels.size(panels.count() - 1)) : 0;
+  QUIRE_RETURN_IF_ERROR(scratch.Reserve(num_threads, own_inputs ? kept : passing, own_inputs ? 0 : kept));
 
-  const Layer layer = {kernels, weight, x, bias, out, panels, memory, panel_bytes};
-  if (any_int) Quantize(layer, pool, memory);
-  const auto [least, most] = PieceTiles(weight, num_tiles, panels.count(), pool.num_threads());
-  pool.ParallelForShares(num_tiles, least, most, [layer, next_shares, &pool](const ThreadPool::Piece& piece) {
-    RunPiece(layer, piece, next_shares.empty() ? nullptr : next_shares[piece.thread], pool);
-  });
+  ThreadPool::Loop loop;
+  loop.context = job;
+  loop.first_bytes = FirstBytes;
+  loop.seconds = layer.seconds;
+  if (!own_inputs && (any_int || job->copies_rows())) {
+    loop.run = [](void* context, const ThreadPool::Piece& piece) {
+      PreparePanels(*static_cast<const Job*>(context), piece.begin, piece.end, piece.thread);
+    };
+    loop.n = panels.count();
+    loop.max_grain = 1;
+    program.Add(loop);
+  }
+  loop.run = RunItems;
+  loop.n = NumItems(layer);
+  SetGrains(*job, num_threads, &loop);
+  program.Add(loop);
   return absl::OkStatus();
 }
 

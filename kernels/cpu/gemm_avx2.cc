@@ -130,11 +130,12 @@ inline void LoadHalves(const std::byte* array, int64_t index, int half, __m256 (
   for (int h = 0; h < kHalves; ++h) scales[h] = LoadScales<kF32>(array, index, half + h);
 }
 
-// Stores the `count` first of 8 outputs.
-inline void StoreOutputs(__m256 sum, const float* bias, int64_t count, float* out) {
+// Stores the `count` first of 8 outputs, or adds them to `out`.
+inline void StoreOutputs(__m256 sum, const float* bias, bool add, int64_t count, float* out) {
   const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count < kHalf ? count : kHalf)),
                                           _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   if (bias != nullptr) sum = _mm256_add_ps(sum, _mm256_maskload_ps(bias, mask));
+  if (add) sum = _mm256_add_ps(_mm256_maskload_ps(out, mask), sum);
   _mm256_maskstore_ps(out, mask, sum);
 }
 
@@ -196,7 +197,7 @@ void IntHalves(const WeightTiles& weight, int64_t tile_index, int half, const st
     const float* bias = out.bias != nullptr ? out.bias + first : nullptr;
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
-      StoreOutputs(acc[r][h], bias, out.outputs - first, out.data + r * out.stride + first);
+      StoreOutputs(acc[r][h], bias, out.add, out.outputs - first, out.data + r * out.stride + first);
     }
   }
 }
@@ -347,8 +348,10 @@ void FloatOutputs(const WeightTiles& weight, const std::byte* weights, int64_t f
 #pragma GCC unroll 4
     for (int o = 0; o < kOutputs; ++o) {
       if (first + o >= out.outputs) break;
-      const float sum = Reduce(acc[r][o][0], acc[r][o][1]);
-      out.data[r * out.stride + first + o] = out.bias != nullptr ? sum + out.bias[first + o] : sum;
+      float* const to = out.data + r * out.stride + first + o;
+      float sum = Reduce(acc[r][o][0], acc[r][o][1]);
+      if (out.bias != nullptr) sum += out.bias[first + o];
+      *to = out.add ? *to + sum : sum;
     }
   }
 }

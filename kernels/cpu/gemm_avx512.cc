@@ -140,8 +140,10 @@ void IntTile(const WeightTiles& weight, int64_t tile_index, const std::byte* pan
   const __m512 bias = has_bias ? _mm512_maskz_loadu_ps(mask, out.bias + first) : _mm512_setzero_ps();
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) {
-    const __m512 sum = has_bias ? _mm512_add_ps(acc[r], bias) : acc[r];
-    _mm512_mask_storeu_ps(out.data + r * out.stride + first, mask, sum);
+    float* const to = out.data + r * out.stride + first;
+    __m512 sum = has_bias ? _mm512_add_ps(acc[r], bias) : acc[r];
+    if (out.add) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, to), sum);
+    _mm512_mask_storeu_ps(to, mask, sum);
   }
 }
 
@@ -271,8 +273,10 @@ void FloatOutputs(const WeightTiles& weight, const std::byte* weights, int64_t f
 #pragma GCC unroll 4
     for (int o = 0; o < kFloatOutputs; ++o) {
       if (first + o >= out.outputs) break;
-      const float sum = Reduce(acc[r][o]);
-      out.data[r * out.stride + first + o] = out.bias != nullptr ? sum + out.bias[first + o] : sum;
+      float* const to = out.data + r * out.stride + first + o;
+      float sum = Reduce(acc[r][o]);
+      if (out.bias != nullptr) sum += out.bias[first + o];
+      *to = out.add ? *to + sum : sum;
     }
   }
 }

@@ -87,6 +87,7 @@ struct OutputBlock {
   int32_t rows = 0;             // of the panel
   int64_t outputs = 0;          // of the part; the last tile writes only these
   const float* bias = nullptr;  // [outputs] or null
+  bool add = false;             // to what is there already, after the bias
 };
 
 // Bytes of a record for each row.

@@ -106,8 +106,9 @@ float FloatOutput(const WeightTiles& weight, const std::byte* row, const float* 
 template <typename F>
 void StoreOutputs(const WeightTiles& weight, int64_t tile_begin, int64_t tile_end, const OutputBlock& out, F output) {
   for (int64_t n = tile_begin * kTileOutputs; n < tile_end * kTileOutputs && n < out.outputs; ++n) {
-    const float sum = output(weight.data + n / kTileOutputs * weight.tile_bytes, static_cast<int>(n % kTileOutputs));
-    out.data[n] = out.bias != nullptr ? sum + out.bias[n] : sum;
+    float sum = output(weight.data + n / kTileOutputs * weight.tile_bytes, static_cast<int>(n % kTileOutputs));
+    if (out.bias != nullptr) sum += out.bias[n];
+    out.data[n] = out.add ? out.data[n] + sum : sum;
   }
 }
 

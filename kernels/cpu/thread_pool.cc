@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <climits>
 #include <string>
@@ -21,31 +20,27 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kSpinTime = std::chrono::microseconds(40);
 constexpr auto kYieldTime = std::chrono::microseconds(120);  // after spinning
 
+constexpr int64_t kUnits = 65535;  // of a loop: as many as 16 bits count
+// Of what a share has left, the part that a piece is.
+constexpr int64_t kPieceNumerator = 3, kPieceDenominator = 4;
+
 void FutexWait(const void* word, uint32_t expected) {
   syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
 }
 
 void FutexWakeAll(const void* word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0); }
 
-// The upper half of a state, which futexes compare.
-const void* UpperHalf(const std::atomic<uint64_t>& state) {
-  static_assert(std::endian::native == std::endian::little && sizeof(state) == sizeof(uint64_t));
-  return reinterpret_cast<const char*>(&state) + sizeof(uint32_t);
-}
-
 // True if `done` became true while spinning and yielding; false when it is time to sleep.
 template <typename Predicate>
 bool SpinThenYield(Predicate done) {
   if (done()) return true;
   const Clock::time_point start = Clock::now();
-  Clock::duration waited{};
   do {
     for (int i = 0; i < 16; ++i) {
       __builtin_ia32_pause();
       if (done()) return true;
     }
-    waited = Clock::now() - start;
-  } while (waited < kSpinTime);
+  } while (Clock::now() - start < kSpinTime);
   do {
     sched_yield();
     if (done()) return true;
@@ -69,11 +64,49 @@ void PinToCpu(pthread_t thread, int index) {
   }
 }
 
+int64_t ShareUnit(int thread, int num_threads) { return kUnits * thread / num_threads; }
+
+// A loop in slots of items; more than one item a slot only where there are more items than units.
+class Items {
+ public:
+  explicit Items(int64_t n)
+      : n_(n), slot_((n + kUnits - 1) / kUnits), slots_(slot_ <= 1 ? n : (n + slot_ - 1) / slot_) {}
+
+  // Slot s begins at unit s * kUnits / slots, rounded down.
+  int64_t FirstSlot(int64_t unit) const { return (unit * slots_ + kUnits - 1) / kUnits; }
+  int64_t Unit(int64_t slot) const { return slot * kUnits / slots_; }
+  int64_t Item(int64_t slot) const { return slot_ <= 1 ? slot : std::min(n_, slot * slot_); }
+  // Of items: at least one slot.
+  int64_t Slots(int64_t items) const { return slot_ <= 1 ? items : std::max<int64_t>(1, items / slot_); }
+
+ private:
+  int64_t n_;
+  int64_t slot_;
+  int64_t slots_;
+};
+
+// What is left of a share.
+struct Share {
+  uint32_t number = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  static Share Of(uint64_t word) {
+    return {static_cast<uint32_t>(word >> 32), static_cast<int64_t>(word >> 16 & 0xffff),
+            static_cast<int64_t>(word & 0xffff)};
+  }
+  uint64_t word() const {
+    return static_cast<uint64_t>(number) << 32 | static_cast<uint64_t>(begin) << 16 | static_cast<uint64_t>(end);
+  }
+};
+
 }  // namespace
 
 ThreadPool::ThreadPool(int num_threads, bool pin) : num_threads_(num_threads) {
   QUIRE_CHECK(num_threads >= 1 && num_threads <= 256);
-  shares_ = std::make_unique<Share[]>(num_threads);
+  slots_ = std::make_unique<Slot[]>(num_threads);
+  // The loop before the first one is done.
+  for (int thread = 0; thread < num_threads; ++thread) slots_[thread].share.store(Share{~uint32_t{0}, 0, 0}.word());
   workers_.reserve(num_threads - 1);
   for (int thread = 1; thread < num_threads; ++thread) {
     workers_.emplace_back([this, thread] { WorkerLoop(thread); });
@@ -84,134 +117,162 @@ ThreadPool::ThreadPool(int num_threads, bool pin) : num_threads_(num_threads) {
 
 ThreadPool::~ThreadPool() {
   stop_.store(true);
-  state_.fetch_add(uint64_t{1} << kEpochShift);
-  FutexWakeAll(UpperHalf(state_));
+  WakeSleepers();
   for (std::thread& worker : workers_) worker.join();
 }
 
-void ThreadPool::Execute(JobFn fn, void* context, bool wait_for_all) {
-  job_fn_ = fn;
-  job_context_.store(context, std::memory_order_relaxed);
-  const uint64_t next_epoch = epoch() + uint64_t{1};
-  // Pairs with WaitForEpoch: either the worker sees the new epoch before it sleeps, or its count is seen here.
-  state_.store(next_epoch << kEpochShift | kOpen, std::memory_order_seq_cst);
-  if (sleepers_.load(std::memory_order_seq_cst) != 0) FutexWakeAll(UpperHalf(state_));
-
-  fn(context, 0);
-  if (!wait_for_all) state_.fetch_and(~kOpen, std::memory_order_acq_rel);
-  WaitForWorkers(wait_for_all);
+int64_t ThreadPool::ShareBegin(int64_t n, int thread, int num_threads) {
+  const Items items(n);
+  return items.Item(items.FirstSlot(ShareUnit(thread, num_threads)));
 }
 
-bool ThreadPool::Finished(bool wait_for_all) const {
-  const uint64_t state = state_.load(std::memory_order_seq_cst);
-  const uint64_t inside = state & (kOneJoined - 1);
-  const uint64_t joined = (state & (kOpen - 1)) / kOneJoined;
-  return inside == 0 && (!wait_for_all || joined == static_cast<uint64_t>(num_threads_ - 1));
+void ThreadPool::RunLoops(absl::Span<const Loop> loops) {
+  QUIRE_CHECK(!running_.exchange(true));
+  first_ = end_.load(std::memory_order_relaxed);
+  loops_ = loops.data();
+  const uint64_t end = first_ + loops.size();
+  // Pairs with Wait: either the worker sees the new loops before it sleeps, or is seen among the sleepers here.
+  end_.store(end, std::memory_order_seq_cst);
+  WakeSleepers();
+  WorkUntil(end, 0);
+  running_.store(false, std::memory_order_relaxed);
 }
 
-void ThreadPool::WaitForWorkers(bool wait_for_all) {
-  if (SpinThenYield([&] { return Finished(wait_for_all); })) return;
-  caller_sleeps_.store(true, std::memory_order_seq_cst);
+void ThreadPool::WakeSleepers() {
+  if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
+  wakes_.fetch_add(1, std::memory_order_seq_cst);
+  FutexWakeAll(&wakes_);
+}
+
+template <typename Predicate>
+void ThreadPool::Wait(Predicate done) {
+  if (SpinThenYield(done)) return;
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
   while (true) {
     const uint32_t wakes = wakes_.load(std::memory_order_seq_cst);
-    if (Finished(wait_for_all)) break;
+    if (done()) break;
     FutexWait(&wakes_, wakes);
   }
-  caller_sleeps_.store(false, std::memory_order_relaxed);
+  sleepers_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-bool ThreadPool::NextPiece(int64_t min_grain, int64_t max_grain, Piece* piece) {
-  std::atomic<uint64_t>& range = shares_[piece->thread].range;
-  uint64_t left = range.load(std::memory_order_relaxed);
+// A sum of counters that only grow, read one after the other, is at most what they are in the end. Units of a loop are
+// done only after all of the loop before: who sees enough of them has seen, directly or through who did them, all that
+// the threads had written by then.
+uint64_t ThreadPool::LoopsDone() const {
+  uint64_t units = 0;
+  for (int thread = 0; thread < num_threads_; ++thread) units += slots_[thread].done.load(std::memory_order_seq_cst);
+  return units / kUnits;
+}
+
+// A share's number grows with every loop, since each loop has units of each share. So a compare-and-swap that succeeds
+// finds units that nobody has taken: the loop is not over, nor will it be before they are reported done.
+bool ThreadPool::TakeShare(uint64_t number, int thread, Units* units) {
+  std::atomic<uint64_t>& word = slots_[thread].share;
+  uint64_t seen = word.load(std::memory_order_relaxed);
   while (true) {
-    const auto begin = static_cast<int64_t>(left >> 32), end = static_cast<int64_t>(left & 0xffffffff);
-    if (begin == end) {
-      if (!RefillShare(piece->thread, min_grain)) return false;
-      left = range.load(std::memory_order_relaxed);
-      continue;
-    }
-    const int64_t wanted = std::clamp((end - begin) * 3 / 4, min_grain, std::max(min_grain, max_grain));
-    const int64_t next = std::min(begin + wanted, end);
-    if (!range.compare_exchange_weak(left, Range(next, end), std::memory_order_relaxed)) continue;
-    piece->begin = begin;
-    piece->end = next;
-    piece->share_end = end;
+    const Share share = Share::Of(seen);
+    const auto age = static_cast<int32_t>(static_cast<uint32_t>(number) - share.number);
+    if (age < 0) return false;
+    const int64_t begin = age > 0 ? ShareUnit(thread, num_threads_) : share.begin;
+    const int64_t end = age > 0 ? ShareUnit(thread + 1, num_threads_) : share.end;
+    if (begin == end) return false;
+    const uint64_t taken = Share{static_cast<uint32_t>(number), end, end}.word();
+    if (!word.compare_exchange_weak(seen, taken, std::memory_order_relaxed)) continue;
+    *units = {begin, end};
     return true;
   }
 }
 
-// A range never comes back once taken, so a compare-and-swap cannot mistake one for an earlier one.
-bool ThreadPool::RefillShare(int thread, int64_t min_grain) {
+bool ThreadPool::Steal(uint64_t number, int thread, const Loop& loop, Units* units) {
+  const Items items(loop.n);
   for (int i = 1; i < num_threads_; ++i) {
-    std::atomic<uint64_t>& victim = shares_[(thread + i) % num_threads_].range;
-    uint64_t left = victim.load(std::memory_order_relaxed);
+    const int victim = (thread + i) % num_threads_;
+    std::atomic<uint64_t>& word = slots_[victim].share;
+    uint64_t seen = word.load(std::memory_order_relaxed);
     while (true) {
-      const auto begin = static_cast<int64_t>(left >> 32), end = static_cast<int64_t>(left & 0xffffffff);
-      if (begin == end) break;
-      const int64_t middle = end - begin <= min_grain ? begin : begin + (end - begin) / 2;
-      if (!victim.compare_exchange_weak(left, Range(begin, middle), std::memory_order_relaxed)) continue;
-      shares_[thread].range.store(Range(middle, end), std::memory_order_relaxed);
-      return true;
+      Share share = Share::Of(seen);
+      if (share.number != static_cast<uint32_t>(number)) {  // untouched: the victim is not here
+        share = {static_cast<uint32_t>(number), ShareUnit(victim, num_threads_), ShareUnit(victim + 1, num_threads_)};
+      }
+      if (share.begin == share.end) break;
+      const int64_t first = items.FirstSlot(share.begin), last = items.FirstSlot(share.end);
+      const bool all = last - first <= items.Slots(loop.min_grain);
+      const int64_t middle = all ? share.begin : std::max(share.begin, items.Unit(first + (last - first) / 2));
+      *units = {middle, share.end};
+      share.end = middle;
+      if (word.compare_exchange_weak(seen, share.word(), std::memory_order_relaxed)) return true;
     }
   }
   return false;
 }
 
-void ThreadPool::WaitForEpoch(uint32_t seen, int thread) {
-  for (Stretch& fetch = shares_[thread].idle_fetch; fetch.bytes > 0; fetch.data += 256, fetch.bytes -= 256) {
-    if (epoch() != seen) {
-      fetch.bytes = 0;
-      return;
-    }
-    for (int i = 0; i < 4; ++i) __builtin_prefetch(fetch.data + 64 * i, 0, 2);
+bool ThreadPool::RunPiece(uint64_t number, const Loop& loop, int thread, bool is_first, Units* units) {
+  const Items items(loop.n);
+  const int64_t begin = items.FirstSlot(units->begin), least = items.Slots(loop.min_grain);
+  int64_t end = items.FirstSlot(units->end);
+  const int64_t most = std::max(least, items.Slots(loop.max_grain));
+  const int64_t wanted = std::clamp((end - begin) * kPieceNumerator / kPieceDenominator, least, most);
+  if (begin + wanted < end) {
+    end = begin + wanted;
+    const Share rest = {static_cast<uint32_t>(number), items.Unit(end), units->end};
+    units->end = rest.begin;
+    slots_[thread].share.store(rest.word(), std::memory_order_relaxed);
   }
-  if (SpinThenYield([&] { return epoch() != seen; })) return;
-  sleepers_.fetch_add(1, std::memory_order_seq_cst);
-  while (state_.load(std::memory_order_seq_cst) >> kEpochShift == seen) FutexWait(UpperHalf(state_), seen);
-  sleepers_.fetch_sub(1, std::memory_order_relaxed);
+  if (begin == end) return false;
+  loop.run(loop.context, {items.Item(begin), items.Item(end), thread, is_first});
+  return true;
 }
 
-bool ThreadPool::Enter(uint32_t* seen) {
-  uint64_t state = state_.load(std::memory_order_acquire);
-  while (true) {
-    const uint32_t epoch = static_cast<uint32_t>(state >> kEpochShift);
-    if (epoch == *seen) return false;
-    if ((state & kOpen) == 0) {
-      *seen = epoch;
-      return false;
-    }
-    if (state_.compare_exchange_weak(state, state + kOneJoined + kOneInside, std::memory_order_acq_rel,
-                                     std::memory_order_acquire)) {
-      *seen = epoch;
-      return true;
-    }
+ThreadPool::Bytes ThreadPool::WorkOn(uint64_t number, uint64_t end, int thread) {
+  Units units;
+  if (!TakeShare(number, thread, &units)) return {};
+  const Loop& loop = loops_[number - first_];
+  bool is_first = true;
+  int64_t done = 0;
+  do {
+    if (RunPiece(number, loop, thread, is_first, &units)) is_first = false;
+    done += units.end - units.begin;
+  } while (TakeShare(number, thread, &units) || (!loop.own_shares_only && Steal(number, thread, loop, &units)));
+  Bytes fetch;
+  if (number + 1 < end) {
+    const Loop& next = loops_[number + 1 - first_];
+    if (next.first_bytes != nullptr) fetch = next.first_bytes(next.context, thread, num_threads_);
   }
+  std::atomic<uint64_t>& total = slots_[thread].done;
+  total.store(total.load(std::memory_order_relaxed) + static_cast<uint64_t>(done), std::memory_order_seq_cst);
+  return fetch;
 }
 
-void ThreadPool::Leave() {
-  state_.fetch_sub(kOneInside, std::memory_order_seq_cst);
-  if (!caller_sleeps_.load(std::memory_order_seq_cst)) return;
-  wakes_.fetch_add(1, std::memory_order_seq_cst);
-  FutexWakeAll(&wakes_);
-}
-
-void ThreadPool::FetchJob(int thread) const {
-  __builtin_prefetch(&shares_[thread]);
-  // The job and what it refers to lie on the caller's stack, one behind the other.
-  constexpr int kJobLines = 6;
-  const char* const job = static_cast<const char*>(job_context_.load(std::memory_order_relaxed));
-  for (int i = 0; i < kJobLines; ++i) __builtin_prefetch(job + 64 * i);
+void ThreadPool::WorkUntil(uint64_t end, int thread) {
+  Clock::time_point start;
+  if (thread == 0) start = Clock::now();
+  for (uint64_t number = LoopsDone(); number < end;) {
+    Bytes fetch = WorkOn(number, end, thread);
+    uint64_t done = LoopsDone();
+    if (done != number) WakeSleepers();
+    for (; done == number && fetch.size > 0; fetch.data += 256, fetch.size -= 256) {
+      for (int i = 0; i < 4; ++i) __builtin_prefetch(fetch.data + 64 * i, 0, 2);
+      done = LoopsDone();
+    }
+    if (done == number) Wait([&] { return (done = LoopsDone()) != number; });
+    if (thread == 0) {
+      const Clock::time_point now = Clock::now();
+      double* const seconds = loops_[number - first_].seconds;
+      if (seconds != nullptr) *seconds += std::chrono::duration<double>(now - start).count();
+      start = now;
+    }
+    number = done;
+  }
 }
 
 void ThreadPool::WorkerLoop(int thread) {
-  uint32_t seen = 0;
+  uint64_t seen = 0;
   while (true) {
-    WaitForEpoch(seen, thread);
+    Wait([&] { return end_.load(std::memory_order_seq_cst) != seen || stop_.load(std::memory_order_seq_cst); });
     if (stop_.load()) return;
-    FetchJob(thread);
-    if (!Enter(&seen)) continue;
-    job_fn_(job_context_.load(std::memory_order_relaxed), thread);
-    Leave();
+    seen = end_.load(std::memory_order_acquire);
+    WorkUntil(seen, thread);
   }
 }
 

@@ -41,14 +41,16 @@ void MultiplyTile(const float* tile, int64_t cols, const float* x, int64_t strid
 }
 
 template <int kRows>
-void LinearTile(const LinearParams& params, const PackedF32Weight& weight, int64_t tile, int64_t row) {
+void LinearTile(const LinearParams& params, const PackedF32Weight& weight, bool add, int64_t tile, int64_t row) {
   const F32Matrix x = params.x.f32(), out = params.out.f32();
   float sums[kRows][kTile];
   MultiplyTile<kRows>(weight.tile(tile), weight.cols(), x.row(row), x.stride, sums);
   const int64_t first = tile * kTile, count = std::min(kTile, weight.rows() - first);
   for (int r = 0; r < kRows; ++r) {
     for (int64_t o = 0; o < count; ++o) {
-      out.row(row + r)[first + o] = params.bias == nullptr ? sums[r][o] : sums[r][o] + params.bias[first + o];
+      float& to = out.row(row + r)[first + o];
+      const float sum = params.bias == nullptr ? sums[r][o] : sums[r][o] + params.bias[first + o];
+      to = add ? to + sum : sum;
     }
   }
 }
@@ -118,7 +120,7 @@ absl::Status ReferenceOps::EmbeddingLookup(const EmbeddingLookupParams& params) 
   return absl::OkStatus();
 }
 
-absl::Status ReferenceOps::Linear(const LinearParams& params) {
+absl::Status ReferenceOps::RunLinear(const LinearParams& params, bool add) {
   OpTimer timer(&times_.linear);
   QUIRE_RETURN_IF_ERROR(CheckLinear(params));
   const auto& weight = static_cast<const PackedF32Weight&>(*params.weight);
@@ -126,8 +128,8 @@ absl::Status ReferenceOps::Linear(const LinearParams& params) {
   pool_.ParallelFor(weight.num_tiles(), kTilesPerPiece, [&](int64_t begin, int64_t end) {
     for (int64_t tile = begin; tile < end; ++tile) {
       int64_t row = 0;
-      for (; row + 2 <= rows; row += 2) LinearTile<2>(params, weight, tile, row);
-      if (row < rows) LinearTile<1>(params, weight, tile, row);
+      for (; row + 2 <= rows; row += 2) LinearTile<2>(params, weight, add, tile, row);
+      if (row < rows) LinearTile<1>(params, weight, add, tile, row);
     }
   });
   return absl::OkStatus();

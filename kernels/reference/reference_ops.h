@@ -48,11 +48,15 @@ class ReferenceOps : public HostOps {
 
   absl::Status EmbeddingLookup(const EmbeddingLookupParams& params) override;
   absl::Status AddRmsNorm(const AddRmsNormParams& params) override;
-  absl::Status Linear(const LinearParams& params) override;
+  absl::Status Linear(const LinearParams& params) override { return RunLinear(params, /*add=*/false); }
+  absl::Status LinearAdd(const LinearParams& params) override { return RunLinear(params, /*add=*/true); }
   absl::Status RopeAndStoreKv(const RopeAndStoreKvParams& params) override;
   absl::Status PlanAttention(const AttentionBatch& batch, AttentionPlan& plan) override;
   absl::Status PagedAttention(const PagedAttentionParams& params) override;
   absl::Status SiluMul(const SiluMulParams& params) override;
+
+ private:
+  absl::Status RunLinear(const LinearParams& params, bool add);
 };
 
 }  // namespace quire::reference

@@ -72,14 +72,21 @@ struct Copies {
 
 using Weights = std::vector<std::unique_ptr<CpuPackedWeight>>;
 
-// For each weight the ShareStarts of the one behind it, in a circle.
-std::vector<std::vector<const std::byte*>> NextShares(const ThreadPool& pool, const Weights& weights) {
-  std::vector<std::vector<const std::byte*>> shares(weights.size());
-  for (size_t i = 0; i < weights.size(); ++i) FillShareStarts(*weights[(i + 1) % weights.size()], pool, &shares[i]);
-  return shares;
+// All layers in one run, as a step makes them.
+void RunLayers(ThreadPool& pool, const Path& path, const Weights& weights, size_t count, int64_t rows,
+               std::vector<float>& x, std::vector<float>& out, GemmScratch& scratch, Program& program) {
+  const CpuKernels kernels = {*path.kernels, VectorKernelsScalar()};  // of the vector kernels none runs
+  for (size_t i = 0; i < count; ++i) {
+    LinearLayer layer;
+    layer.weight = weights[i].get();
+    layer.x = {x.data(), rows, layer.weight->cols()};
+    layer.out = {out.data(), rows, layer.weight->rows()};
+    QUIRE_CHECK(AddLinear(kernels, pool.num_threads(), layer, scratch, program).ok());
+  }
+  program.Run(pool);
 }
 
-// All threads read the weights once, in the pieces that CpuLinear would take.
+// All threads read the weights once, in the pieces that a linear layer would take.
 void ReadWeights(ThreadPool& pool, const Copies& copies, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     const CpuPackedWeight::Part& part = copies.weights[i]->parts()[0];
@@ -93,7 +100,6 @@ void ReadWeights(ThreadPool& pool, const Copies& copies, size_t count) {
 
 void RunShape(ThreadPool& pool, std::vector<Path>& paths, WeightFormat format, const Shape& shape, int64_t only_rows) {
   const Copies copies(format, shape);
-  const auto next_shares = NextShares(pool, copies.weights);
   for (int64_t rows : {1, 8, 32, 256}) {
     if (only_rows != 0 && rows != only_rows) continue;
     std::vector<float> x(rows * shape.inputs), out(rows * shape.outputs);
@@ -103,17 +109,14 @@ void RunShape(ThreadPool& pool, std::vector<Path>& paths, WeightFormat format, c
     const size_t count = rows < 32 ? copies.weights.size() : std::max<size_t>(1, copies.weights.size() / (rows / 8));
     for (Path& path : paths) {
       GemmScratch scratch;
+      Program program;
       std::vector<double> work, read;
       int tries = 0;
       for (; tries < kMaxRounds && work.size() < kRounds; ++tries) {
         const double before = path.peak.Measure(pool);
         const double processor = ProcessSeconds();
         BenchClock::time_point begin = BenchClock::now();
-        for (size_t i = 0; i < count; ++i) {
-          QUIRE_CHECK(CpuLinear(*path.kernels, pool, *copies.weights[i], next_shares[i], {x.data(), rows, shape.inputs},
-                                nullptr, {out.data(), rows, shape.outputs}, scratch)
-                          .ok());
-        }
+        RunLayers(pool, path, copies.weights, count, rows, x, out, scratch, program);
         const double work_seconds = SecondsSince(begin) / static_cast<double>(count);
         begin = BenchClock::now();
         ReadWeights(pool, copies, count);
@@ -160,7 +163,6 @@ void RunModel(ThreadPool& pool, std::vector<Path>& paths, int64_t rows) {
   std::vector<float> x(rows * 1536), out(rows * 49152);
   std::mt19937 random(2);
   for (float& value : x) value = std::normal_distribution<float>(0, 1)(random);
-  const auto next_shares = NextShares(pool, weights);
   // Takes the time unless another process took the threads' cores meanwhile.
   const auto time = [&](std::vector<double>& seconds, auto&& pass) {
     pool.Run([](int) {});
@@ -173,16 +175,13 @@ void RunModel(ThreadPool& pool, std::vector<Path>& paths, int64_t rows) {
   std::vector<std::vector<double>> work(paths.size());
   std::vector<double> read;
   GemmScratch scratch;
+  Program program;
   const MemoryReader reader(static_cast<int64_t>(bytes));
   for (int round = 0; round < 2 * kMaxRounds; ++round) {
     for (size_t p = 0; p < paths.size(); ++p) {
       time(work[p], [&] {
-        for (size_t n = 0; n < MemoryReader::kPasses * weights.size(); ++n) {
-          const size_t i = n % weights.size();
-          const CpuPackedWeight& weight = *weights[i];
-          QUIRE_CHECK(CpuLinear(*paths[p].kernels, pool, weight, next_shares[i], {x.data(), rows, weight.cols()},
-                                nullptr, {out.data(), rows, weight.rows()}, scratch)
-                          .ok());
+        for (int pass = 0; pass < MemoryReader::kPasses; ++pass) {
+          RunLayers(pool, paths[p], weights, weights.size(), rows, x, out, scratch, program);
         }
       });
     }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/base/status_macros.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/thread_pool.h"
 #include "tests/kernels/random_weight.h"
@@ -165,14 +166,20 @@ class GemmTest : public ::testing::Test {
   void ExpectOracle(const std::vector<RandomWeight>& parts, Rows& x, const float* bias = nullptr) {
     Rows expected = NaiveLinear(parts, x, bias);
     const std::unique_ptr<CpuPackedWeight> packed = Pack(parts, arena_);
-    std::vector<const std::byte*> next;
-    FillShareStarts(*packed, pool_, &next);
     for (const GemmKernels* kernels : AllKernels()) {
       Rows out(x.rows, packed->rows());
-      ASSERT_TRUE(CpuLinear(*kernels, pool_, *packed, next, x.view(), bias, out.view(), scratch_).ok());
+      ASSERT_TRUE(
+          RunLinear(*kernels, pool_, {.weight = packed.get(), .x = x.view(), .bias = bias, .out = out.view()}).ok());
       ASSERT_TRUE(SameRows(out, expected)) << kernels->name << " " << Info(parts[0].format).name << " N "
                                            << packed->rows() << " K " << packed->cols() << " M " << x.rows;
     }
+  }
+
+  absl::Status RunLinear(const GemmKernels& kernels, ThreadPool& pool, const LinearLayer& layer) {
+    Program program;
+    QUIRE_RETURN_IF_ERROR(AddLinear({kernels, VectorKernelsScalar()}, pool.num_threads(), layer, scratch_, program));
+    program.Run(pool);
+    return absl::OkStatus();
   }
 
   ThreadPool pool_{2};
@@ -290,7 +297,7 @@ TEST_F(GemmTest, NonFiniteInputsSpoilTheirOwnRowOnly) {
     const std::unique_ptr<CpuPackedWeight> packed = Pack({w}, arena_);
     for (const GemmKernels* kernels : AllKernels()) {
       Rows out(5, 20);
-      ASSERT_TRUE(CpuLinear(*kernels, pool_, *packed, {}, x.view(), nullptr, out.view(), scratch_).ok());
+      ASSERT_TRUE(RunLinear(*kernels, pool_, {.weight = packed.get(), .x = x.view(), .out = out.view()}).ok());
       for (int64_t r = 0; r < 5; ++r) {
         for (int64_t n = 0; n < 20; ++n) {
           EXPECT_EQ(std::isnan(out.row(r)[n]), r >= 1 && r <= 3) << kernels->name << " row " << r;
@@ -308,11 +315,12 @@ TEST_F(GemmTest, ARowIsTheSameAloneAndInAnyBatch) {
     Rows x = RandomInputs(37, 512, random);
     for (const GemmKernels* kernels : AllKernels()) {
       Rows batch(37, 100);
-      ASSERT_TRUE(CpuLinear(*kernels, pool_, *packed, {}, x.view(), nullptr, batch.view(), scratch_).ok());
+      ASSERT_TRUE(RunLinear(*kernels, pool_, {.weight = packed.get(), .x = x.view(), .out = batch.view()}).ok());
       for (int64_t r = 0; r < 37; ++r) {
         Rows one(1, 100);
         ASSERT_TRUE(
-            CpuLinear(*kernels, alone, *packed, {}, x.view().slice_rows(r, 1), nullptr, one.view(), scratch_).ok());
+            RunLinear(*kernels, alone, {.weight = packed.get(), .x = x.view().slice_rows(r, 1), .out = one.view()})
+                .ok());
         ASSERT_EQ(std::memcmp(one.row(0), batch.row(r), 100 * sizeof(float)), 0) << kernels->name << " row " << r;
       }
     }
@@ -330,7 +338,7 @@ TEST_F(GemmTest, IsCloseToThePlainProduct) {
     const bool exact_inputs = Info(format).block_length == 1;
     for (const GemmKernels* kernels : AllKernels()) {
       Rows out(8, 64);
-      ASSERT_TRUE(CpuLinear(*kernels, pool_, *packed, {}, x.view(), nullptr, out.view(), scratch_).ok());
+      ASSERT_TRUE(RunLinear(*kernels, pool_, {.weight = packed.get(), .x = x.view(), .out = out.view()}).ok());
       for (int64_t r = 0; r < 8; ++r) {
         for (int64_t n = 0; n < 64; ++n) {
           double product = 0, bound = 0;
@@ -350,17 +358,40 @@ TEST_F(GemmTest, IsCloseToThePlainProduct) {
   }
 }
 
-// The memory of a weight that was expected next may be gone.
-TEST_F(GemmTest, NextSharesAreNeverRead) {
-  std::mt19937 random(19);
-  const std::unique_ptr<CpuPackedWeight> packed = Pack({MakeRandomWeight(WeightFormat::kQ4_1, 64, 96, random)}, arena_);
-  Rows x = RandomInputs(1, 96, random);
-  const std::vector<const std::byte*> gone(pool_.num_threads(), reinterpret_cast<const std::byte*>(64));
-  for (const GemmKernels* kernels : AllKernels()) {
-    Rows expected(1, 64), out(1, 64);
-    ASSERT_TRUE(CpuLinear(*kernels, pool_, *packed, {}, x.view(), nullptr, expected.view(), scratch_).ok());
-    ASSERT_TRUE(CpuLinear(*kernels, pool_, *packed, gone, x.view(), nullptr, out.view(), scratch_).ok());
-    EXPECT_TRUE(SameRows(out, expected)) << kernels->name;
+// A norm before the product, a sum after it: as if each were done by itself.
+TEST_F(GemmTest, NormAndSumInOnePassAreTheSame) {
+  std::mt19937 random(20);
+  for (WeightFormat format : kAllWeightFormats) {
+    for (int64_t cols : ColsOf(format)) {
+      for (int64_t m : {1, 3, 13, 40, 300}) {
+        if (cols > 100 && m > 40) continue;
+        const RandomWeight w = MakeRandomWeight(format, 1 + static_cast<int64_t>(random() % 70), cols, random);
+        const std::unique_ptr<CpuPackedWeight> packed = Pack({w}, arena_);
+        Rows x = RandomInputs(m, cols, random);
+        const std::vector<float> norm(cols, 0.75f), bias(w.rows, 0.5f);
+        for (const GemmKernels* kernels : AllKernels()) {
+          Rows normed(m, cols), product(m, w.rows), expected = RandomInputs(m, w.rows, random), out = expected;
+          for (int64_t r = 0; r < m; ++r) {
+            VectorKernelsScalar().add_rms_norm(x.row(r), nullptr, norm.data(), 1e-5f, normed.row(r), cols);
+          }
+          const LinearLayer plain = {
+              .weight = packed.get(), .x = normed.view(), .bias = bias.data(), .out = product.view()};
+          ASSERT_TRUE(RunLinear(*kernels, pool_, plain).ok());
+          for (int64_t r = 0; r < m; ++r) {
+            for (int64_t n = 0; n < w.rows; ++n) expected.row(r)[n] += product.row(r)[n];
+          }
+          LinearLayer fused = plain;
+          fused.x = x.view();
+          fused.norm_weight = norm.data();
+          fused.epsilon = 1e-5f;
+          fused.out = out.view();
+          fused.add = true;
+          ASSERT_TRUE(RunLinear(*kernels, pool_, fused).ok());
+          ASSERT_TRUE(SameRows(out, expected))
+              << kernels->name << " " << Info(format).name << " K " << cols << " M " << m;
+        }
+      }
+    }
   }
 }
 
@@ -369,27 +400,32 @@ TEST_F(GemmTest, NoRowsIsNoWork) {
   const std::unique_ptr<CpuPackedWeight> packed = Pack({MakeRandomWeight(WeightFormat::kQ4_0, 20, 32, random)}, arena_);
   for (const GemmKernels* kernels : AllKernels()) {
     Rows x(0, 32), out(0, 20);
-    ASSERT_TRUE(CpuLinear(*kernels, pool_, *packed, {}, x.view(), nullptr, out.view(), scratch_).ok());
+    ASSERT_TRUE(RunLinear(*kernels, pool_, {.weight = packed.get(), .x = x.view(), .out = out.view()}).ok());
   }
 }
 
 TEST(GemmScratchTest, GrowsAndKeepsItsMemory) {
   GemmScratch scratch;
-  std::byte* const first = scratch.Reserve(1000).value();
+  ASSERT_TRUE(scratch.Reserve(2, 100, 1000).ok());
+  std::byte* const first = scratch.shared();
   EXPECT_EQ(reinterpret_cast<uintptr_t>(first) % 64, 0u);
-  EXPECT_EQ(scratch.Reserve(10).value(), first);
-  EXPECT_EQ(scratch.Reserve(1000).value(), first);
-  std::byte* const larger = scratch.Reserve(100000).value();
-  EXPECT_EQ(scratch.Reserve(1000).value(), larger);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(scratch.own(1)) % 64, 0u);
+  EXPECT_GE(scratch.own(0) - scratch.shared(), 1000);
+  EXPECT_GE(scratch.own(1) - scratch.own(0), 100);
+  ASSERT_TRUE(scratch.Reserve(2, 100, 10).ok());
+  EXPECT_EQ(scratch.shared(), first);
+  EXPECT_GE(scratch.own(0) - scratch.shared(), 1000);
+  ASSERT_TRUE(scratch.Reserve(2, 1000, 100000).ok());
+  std::memset(scratch.shared(), 1, 100000);
+  std::memset(scratch.own(1), 1, 1000);
 }
 
 TEST(GemmScratchTest, MemoryThatIsNotThereIsAnError) {
   GemmScratch scratch;
-  ASSERT_TRUE(scratch.Reserve(1000).ok());
-  EXPECT_EQ(scratch.Reserve(int64_t{1} << 50).status().code(), absl::StatusCode::kResourceExhausted);
-  const auto again = scratch.Reserve(1000);
-  ASSERT_TRUE(again.ok()) << again.status();
-  std::memset(*again, 1, 1000);
+  ASSERT_TRUE(scratch.Reserve(1, 0, 1000).ok());
+  EXPECT_EQ(scratch.Reserve(1, 0, int64_t{1} << 50).code(), absl::StatusCode::kResourceExhausted);
+  ASSERT_TRUE(scratch.Reserve(1, 0, 1000).ok());
+  std::memset(scratch.shared(), 1, 1000);
 }
 
 }  // namespace
