@@ -166,21 +166,37 @@ absl::Status PrefixCache::CheckEntry(BlockId block) const {
   if (entry.num_tokens < 1 || entry.num_tokens > block_size_) {
     return absl::InternalError(absl::StrFormat("the entry of block %d has %d tokens", Index(block), entry.num_tokens));
   }
-  const Match match = FindLongest(entry.parent, entry.tokens());
-  const bool by_key = !is_full(block) || Find(entry.parent, entry.key, entry.tokens()) == block;
-  if (match.block != block || match.num_tokens != entry.num_tokens || !by_key) {
+  if (is_full(block) && Find(entry.parent, entry.key, entry.tokens()) != block)
     return absl::InternalError(absl::StrFormat("the entry of block %d is not found by its own contents", Index(block)));
+  if (!IsAlive(entry.parent))
+    return absl::InternalError(absl::StrFormat("the entry before that of block %d is gone", Index(block)));
+  return absl::OkStatus();
+}
+
+// One walk: what stands between its neighbours in a sound tree is found by its own contents.
+absl::Status PrefixCache::CheckOrder() const {
+  std::vector<int32_t> num_children(entries_.size());
+  int32_t previous = 0, ordered = 0;
+  for (int32_t i = order_.First(); i != 0; previous = i, i = order_.Next(i)) {
+    const Entry& entry = entries_[i];
+    ++num_children[Index(entry.parent.entry)];
+    if (++ordered > size_ || !order_.IsLinked(i)) return absl::InternalError("the order of entries is broken");
+    if (previous == 0) continue;
+    const Entry& before = entries_[previous];
+    if (!IsBefore(before, entry.parent, entry.tokens())) {
+      return absl::InternalError(absl::StrFormat("the entries of blocks %d and %d stand in the wrong order",
+                                                 Index(before.block), Index(entry.block)));
+    }
+    if (SharedTokens(i, before.parent, before.tokens()) == before.num_tokens) {
+      return absl::InternalError(
+          absl::StrFormat("the entry of block %d begins that of block %d", Index(before.block), Index(entry.block)));
+    }
   }
-  int32_t children = 0;
-  for (BlockId b = FirstChild(link(block)); b != kNullBlock; b = NextSibling(b)) ++children;
-  if (!IsAlive(entry.parent) || children != entry.num_children) {
-    return absl::InternalError(absl::StrFormat("block %d: parent alive %d, %d entries behind it, %d counted",
-                                               Index(block), IsAlive(entry.parent), children, entry.num_children));
-  }
-  const BlockId next = NextSibling(block);
-  if (next != kNullBlock && SharedTokens(entry_of_[Index(next)], entry.parent, entry.tokens()) == entry.num_tokens) {
-    return absl::InternalError(
-        absl::StrFormat("the entry of block %d begins that of block %d", Index(block), Index(next)));
+  if (ordered != size_) return absl::InternalError(absl::StrFormat("%d entries, %d in order", size_, ordered));
+  for (int32_t i = order_.First(); i != 0; i = order_.Next(i)) {
+    if (entries_[i].num_children == num_children[i]) continue;
+    return absl::InternalError(absl::StrFormat("block %d: %d entries behind it, %d counted", Index(BlockAt(i)),
+                                               num_children[i], entries_[i].num_children));
   }
   return absl::OkStatus();
 }
@@ -203,7 +219,7 @@ absl::Status PrefixCache::CheckInvariants() const {
     return absl::InternalError(
         absl::StrFormat("%d entries, %d counted; %d full ones, %d used slots", entries, size_, full, used));
   }
-  return absl::OkStatus();
+  return CheckOrder();
 }
 
 }  // namespace quire

@@ -121,6 +121,7 @@ class PrefixCache {
   void EraseSlot(int32_t entry);
   BlockId BlockAt(int32_t entry) const { return entries_[entry].block; }
   absl::Status CheckEntry(BlockId block) const;
+  absl::Status CheckOrder() const;
 
   int32_t block_size_;
   const TokenPermutation token_order_;

@@ -69,6 +69,13 @@ class Treap {
     return parent;
   }
 
+  // For checks, beside a walk in order: its neighbour above knows `i`, which must be in the set, and ranks above it.
+  bool IsLinked(int32_t i) const {
+    const int32_t parent = nodes_[i].parent;
+    return (nodes_[parent].left == i || nodes_[parent].right == i) &&
+           (parent == kHead || Priority(parent) > Priority(i));
+  }
+
   // Where a key stands: the last of those for which `before` holds and the first of the others; 0: none. All for which
   // it holds must come first in order.
   struct Gap {

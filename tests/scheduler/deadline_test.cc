@@ -30,7 +30,10 @@ void Warm(SimLoop& loop) {
 }
 
 double SoloSeconds(const SimRequest& request) {
-  SimLoop alone(With(PolicyKind::kFcfs));
+  SimLoopOptions options = With(PolicyKind::kFcfs);
+  options.num_blocks = 128;
+  options.record = false;
+  SimLoop alone(options);
   const uint64_t handle = alone.Add(request);
   alone.RunAll(5000);
   return absl::ToDoubleSeconds(alone.seen(handle).end - alone.seen(handle).arrival);

@@ -22,7 +22,7 @@ EndingRequest EndingAt(int32_t length, const HarnessOptions& options) {
     EndingRequest found{.prompt = Ids(10, seed)};
     SamplingParams params = Tokens(length);
     const EngineRequest request = MakeEngineRequest(found.prompt, params, options.block_size, KeyContext());
-    const auto output = FakeRunner::ExpectedOutput(request, 0, options.max_model_len, {});
+    const auto output = FakeRunner::ExpectedOutputs(request, options.max_model_len, {})[0];
     found.eos = output.back();
     if (std::count(output.begin(), output.end(), found.eos) == 1) return found;
   }

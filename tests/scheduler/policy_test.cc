@@ -28,15 +28,14 @@ double WorstUnfairness(double weight_a, double weight_b, uint32_t seed, int wind
   options.scheduler.tenant_weights = {{"a", weight_a}, {"b", weight_b}};
   SimLoop loop(options);
   std::mt19937 random(seed);
-  int32_t waiting[2] = {0, 0};
+  std::vector<uint64_t> without_token;
   std::vector<double> sums[2] = {{0}, {0}};
   for (int step = 0; step < 6000; ++step) {
-    waiting[0] = waiting[1] = 0;
-    for (const auto& [handle, seen] : loop.all_seen()) {
-      waiting[seen.request.tenant == "b"] += !seen.finished() && seen.tokens == 0;
-    }
+    std::erase_if(without_token, [&loop](uint64_t handle) { return loop.seen(handle).tokens > 0; });
+    int32_t waiting[2] = {0, 0};
+    for (const uint64_t handle : without_token) ++waiting[loop.seen(handle).request.tenant == "b"];
     const auto add = [&](const char* tenant, int32_t prompt, int32_t output) {
-      loop.Add({.prompt_len = prompt, .max_tokens = output, .tenant = tenant});
+      without_token.push_back(loop.Add({.prompt_len = prompt, .max_tokens = output, .tenant = tenant}));
     };
     if (waiting[1] < 20) {
       for (int i = 0; i < 10 && waiting[0] < 200; ++i) {

@@ -31,7 +31,8 @@ SamplingParams RandomParams(std::mt19937& random) {
 }
 
 // A busy run with everything in it that a scheduler can meet; its trace.
-std::string BusyTrace(const HarnessOptions& options, uint32_t seed, int32_t num_requests = 30) {
+std::string BusyTrace(HarnessOptions options, uint32_t seed, int32_t num_requests = 30) {
+  options.record = true;
   std::mt19937 random(seed);
   SchedulerHarness h(options);
   int32_t added = 0;
@@ -56,7 +57,7 @@ std::string BusyTrace(const HarnessOptions& options, uint32_t seed, int32_t num_
     }
   }
   EXPECT_FALSE(h.scheduler.HasWork());
-  return h.record.Finish();
+  return h.record->Finish();
 }
 
 const HarnessOptions kTinyPool = {.num_blocks = 24, .max_num_batched_tokens = 64};
@@ -273,12 +274,12 @@ TEST(ScheduleTraceTest, AFullSinkEndsTheTraceAndTheRestIsCounted) {
 }
 
 TEST(ScheduleTraceTest, IdsAndRootsAreReplaced) {
-  SchedulerHarness h({});
+  SchedulerHarness h({.record = true});
   const std::vector<int32_t> prompt = Ids(40);
   const uint64_t handle = h.Add(prompt, Tokens(30));
   h.RunAll(100);
   const std::vector<int32_t> output = h.seen(handle).ids[0];
-  const Trace trace = Read(h.record.Finish());
+  const Trace trace = Read(h.record->Finish());
   const TokenPermutation images({11, 12}, 17);  // Recordable's
   std::vector<int32_t> recorded_output;
   for (const TraceRecord& record : trace.records) {
@@ -303,10 +304,10 @@ TEST(ScheduleTraceTest, IdsAndRootsAreReplaced) {
 // What scheduler/trace/README.md says.
 TEST(ScheduleTraceTest, AStepOfDecodesIsCompact) {
   constexpr int32_t kSequences = 64, kSteps = 200;
-  SimLoop loop({.max_model_len = 1024});
+  SimLoop loop({.max_model_len = 1024, .record = true});
   for (int32_t i = 0; i < kSequences; ++i) loop.Add({.prompt_len = 32, .max_tokens = kSteps + 20});
   loop.RunAll(1000);
-  const std::string bytes = loop.record.Finish();
+  const std::string bytes = loop.record->Finish();
   auto reader = TraceReader::Open(bytes);
   ASSERT_EQ(reader.status(), absl::OkStatus());
   TraceRecord record;
@@ -383,6 +384,7 @@ TEST(PolicyComparisonTest, TheRecordedPolicyComesOutAsRecordedAndOthersDiffer) {
   SimLoopOptions options;
   options.scheduler.policy = PolicyKind::kFcfs;
   options.num_blocks = 600;
+  options.record = true;
   SimLoop loop(options);
   std::mt19937 random(2);
   double ttft = 0;
@@ -398,7 +400,7 @@ TEST(PolicyComparisonTest, TheRecordedPolicyComesOutAsRecordedAndOthersDiffer) {
   for (const auto& [handle, seen] : loop.all_seen())
     ttft += absl::ToDoubleSeconds(seen.first_token - seen.arrival) / 120;
   const int64_t preemptions = loop.scheduler.stats().preemptions;
-  const std::string bytes = loop.record.Finish();
+  const std::string bytes = loop.record->Finish();
 
   const auto workload = ReadWorkload(bytes);
   ASSERT_EQ(workload.status(), absl::OkStatus());
@@ -429,7 +431,7 @@ TEST(PolicyComparisonTest, TheRecordedPolicyComesOutAsRecordedAndOthersDiffer) {
 }
 
 TEST(PolicyComparisonTest, AbortedRequestsAndBeamsAreServedTheirLength) {
-  SchedulerHarness h({.max_model_len = 128});
+  SchedulerHarness h({.max_model_len = 128, .record = true});
   const uint64_t aborted = h.Add(Ids(20), Tokens(60));
   SamplingParams beams = Tokens(10);
   beams.beam_width = 3;
@@ -437,7 +439,7 @@ TEST(PolicyComparisonTest, AbortedRequestsAndBeamsAreServedTheirLength) {
   for (int i = 0; i < 6; ++i) h.Step();
   h.Abort(aborted);
   h.RunAll(100);
-  const auto workload = ReadWorkload(h.record.Finish());
+  const auto workload = ReadWorkload(h.record->Finish());
   ASSERT_EQ(workload.status(), absl::OkStatus());
   EXPECT_FALSE(workload->timed);
   const PolicyOutcome outcome = SimulatePolicy(*workload, {.policy = PolicyKind::kFair});

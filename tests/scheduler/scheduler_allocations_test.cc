@@ -85,6 +85,7 @@ TEST(SchedulerAllocationsTest, StepsOfEveryPolicyAllocateNothing) {
     for (const absl::Duration itl_target : {absl::InfiniteDuration(), absl::Milliseconds(12)}) {
       SCOPED_TRACE(::testing::Message() << static_cast<int>(policy) << " " << itl_target);
       SimLoopOptions options;
+      options.record = true;  // which allocates nothing either
       options.scheduler.policy = policy;
       options.scheduler.itl_target = itl_target;
       options.scheduler.max_num_seqs = 12;

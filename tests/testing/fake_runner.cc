@@ -1,6 +1,7 @@
 #include "tests/testing/fake_runner.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "gtest/gtest.h"
@@ -33,16 +34,47 @@ int32_t Choose(uint64_t context, const SampleRow& row) {
 
 // Of each id after a context, best first. Coarse, so that equal ones are frequent.
 std::vector<TokenLogprob> Distribution(uint64_t context) {
-  std::vector<TokenLogprob> best;
+  constexpr uint64_t kLevels = 40;
+  std::array<uint8_t, FakeRunner::kVocabSize> level;
+  std::array<uint8_t, kLevels + 1> begin = {};  // of the ids of a level, once it is summed up
+  for (uint64_t id = 0; id < level.size(); ++id) ++begin[1 + (level[id] = Mix(context, id) % kLevels)];
+  for (uint64_t i = 0; i < kLevels; ++i) begin[i + 1] += begin[i];
+  std::vector<TokenLogprob> best(level.size());
   for (int32_t id = 0; id < FakeRunner::kVocabSize; ++id) {
-    best.push_back({id, -0.125f * static_cast<float>(1 + Mix(context, static_cast<uint64_t>(id)) % 40)});
+    best[begin[level[id]]++] = {id, -0.125f * static_cast<float>(1 + level[id])};
   }
-  std::stable_sort(best.begin(), best.end(),
-                   [](const TokenLogprob& a, const TokenLogprob& b) { return a.logprob > b.logprob; });
   return best;
 }
 
 float LogprobOf(uint64_t context) { return -static_cast<float>(context % 1000) / 100; }
+
+// Tokens without blocks: the K/V of the last one, and what a row behind it sees.
+struct Text {
+  uint64_t before = 0, context = 0;
+  int32_t length = 0;
+  void Add(int32_t token) {
+    before = KeyValue(before, token, length++);
+    context = Mix(context, before);
+  }
+};
+
+std::vector<int32_t> Continue(Text text, const SamplingParams& params, int32_t index, int32_t max_output,
+                              absl::Span<const int32_t> ending) {
+  std::vector<int32_t> output;
+  while (static_cast<int32_t>(output.size()) < max_output) {
+    SampleRow row;
+    row.temperature = params.temperature;
+    row.seed = params.seed;
+    row.sequence_index = static_cast<uint32_t>(index);
+    row.output_position = static_cast<uint32_t>(output.size());
+    const bool may_end = static_cast<int32_t>(output.size()) >= params.min_tokens;
+    if (!may_end) row.banned_ids = ending;
+    output.push_back(Choose(text.context, row));
+    if (may_end && std::find(ending.begin(), ending.end(), output.back()) != ending.end()) break;
+    text.Add(output.back());
+  }
+  return output;
+}
 
 }  // namespace
 
@@ -302,55 +334,39 @@ void FakeRunner::CheckAllSealed(const Step& step) {
 }
 
 std::vector<TokenLogprob> FakeRunner::Continuations(absl::Span<const int32_t> tokens) {
-  uint64_t before = 0, context = 0;
-  for (size_t p = 0; p < tokens.size(); ++p) {
-    before = KeyValue(before, tokens[p], static_cast<int32_t>(p));
-    context = Mix(context, before);
-  }
-  return Distribution(context);
+  Text text;
+  for (const int32_t token : tokens) text.Add(token);
+  return Distribution(text.context);
 }
 
-std::vector<int32_t> FakeRunner::ExpectedOutput(const EngineRequest& request, int32_t index, int32_t max_len,
-                                                absl::Span<const int32_t> eos_ids) {
+std::vector<std::vector<int32_t>> FakeRunner::ExpectedOutputs(const EngineRequest& request, int32_t max_len,
+                                                              absl::Span<const int32_t> eos_ids) {
   const SamplingParams& params = request.params;
   std::vector<int32_t> ending;
   if (!params.ignore_eos) ending.assign(eos_ids.begin(), eos_ids.end());
   ending.insert(ending.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
   const auto prompt_len = static_cast<int32_t>(request.prompt_ids.size());
   const int32_t max_output = std::min(params.max_tokens, max_len - prompt_len);
+  std::vector<std::vector<int32_t>> outputs;
   if (params.beam_width > 0) {
-    return NaiveBeamSearch(request.prompt_ids, params, max_output, ending, &FakeRunner::Continuations).at(index).output;
+    for (NaiveHypothesis& hypothesis :
+         NaiveBeamSearch(request.prompt_ids, params, max_output, ending, &FakeRunner::Continuations)) {
+      outputs.push_back(std::move(hypothesis.output));
+    }
+    return outputs;
   }
-  uint64_t before = 0, context = 0;
-  int32_t position = 0;
-  const auto add = [&](int32_t token) {
-    before = KeyValue(before, token, position++);
-    context = Mix(context, before);
-  };
-  for (const int32_t token : request.prompt_ids) add(token);
-  std::vector<int32_t> output;
-  while (static_cast<int32_t>(output.size()) < max_output) {
-    SampleRow row;
-    row.temperature = params.temperature;
-    row.seed = params.seed;
-    row.sequence_index = static_cast<uint32_t>(index);
-    row.output_position = static_cast<uint32_t>(output.size());
-    const bool may_end = static_cast<int32_t>(output.size()) >= params.min_tokens;
-    if (!may_end) row.banned_ids = ending;
-    output.push_back(Choose(context, row));
-    if (may_end && std::find(ending.begin(), ending.end(), output.back()) != ending.end()) break;
-    add(output.back());
-  }
-  return output;
+  Text prompt;
+  for (const int32_t token : request.prompt_ids) prompt.Add(token);
+  for (int32_t i = 0; i < params.n; ++i) outputs.push_back(Continue(prompt, params, i, max_output, ending));
+  return outputs;
 }
 
 std::vector<float> FakeRunner::ExpectedScores(absl::Span<const int32_t> prompt) {
   std::vector<float> scores;
-  uint64_t before = 0, context = 0;
+  Text text;
   for (size_t p = 0; p + 1 < prompt.size(); ++p) {
-    before = KeyValue(before, prompt[p], static_cast<int32_t>(p));
-    context = Mix(context, before);
-    scores.push_back(LogprobOf(context));
+    text.Add(prompt[p]);
+    scores.push_back(LogprobOf(text.context));
   }
   return scores;
 }

@@ -46,10 +46,10 @@ class FakeRunner {
 
   // The log-probability of each id behind these tokens, best first, ties by id.
   static std::vector<TokenLogprob> Continuations(absl::Span<const int32_t> tokens);
-  // What sequence `index` of a request must give, computed without any blocks: the tokens that are sampled when
-  // nothing but max_len (tokens of prompt + output) and `eos_ids` ends it; with beam search, hypothesis `index`.
-  static std::vector<int32_t> ExpectedOutput(const EngineRequest& request, int32_t index, int32_t max_len,
-                                             absl::Span<const int32_t> eos_ids);
+  // What each of the n sequences of a request must give, computed without any blocks: the tokens that are sampled when
+  // nothing but max_len (tokens of prompt + output) and `eos_ids` ends it; with beam search, the n best hypotheses.
+  static std::vector<std::vector<int32_t>> ExpectedOutputs(const EngineRequest& request, int32_t max_len,
+                                                           absl::Span<const int32_t> eos_ids);
   // The log-probabilities of prompt positions 1 onward.
   static std::vector<float> ExpectedScores(absl::Span<const int32_t> prompt);
 

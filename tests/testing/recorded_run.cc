@@ -2,8 +2,11 @@
 
 #include "gtest/gtest.h"
 #include "scheduler/trace/replay.h"
+#include "tests/testing/sanitized.h"
 
 namespace quire {
+
+const bool kRecordByDefault = !testing::kSanitized;
 
 BlockManagerOptions Recordable(BlockManagerOptions options) {
   if (options.chain_hash == &ChainHash) options.token_order = TokenPermutation({11, 12}, 17);

@@ -27,6 +27,10 @@ class TraceString : public TraceBytes {
   std::string bytes_;
 };
 
+// Whether runs whose test says nothing of it are recorded, and replayed at the end: not under sanitizers, where the
+// tests that are about traces do so.
+extern const bool kRecordByDefault;
+
 // Options of a block manager that is going to be recorded: ids are ordered by their images under a fixed key. Not where
 // the keys of blocks are to collide as they did: then ids must stay.
 BlockManagerOptions Recordable(BlockManagerOptions options);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -36,6 +37,7 @@ struct HarnessOptions {
   absl::Duration itl_target = absl::InfiniteDuration();
   double seconds_per_prefill_token = 0;  // what steps are said to take; 0: not measured
   bool integrity = false;  // the runner checks that nothing findable or found ever changes, and poisons what is freed
+  bool record = kRecordByDefault;
   BlockHash (*chain_hash)(const BlockHash& parent, absl::Span<const int32_t> tokens) = &ChainHash;
 };
 
@@ -49,9 +51,9 @@ struct SeenRequest {
   SequenceOutput last_event;
 };
 
-// Block manager, scheduler and fake runner, stepped by the test. Checks after every step that all invariants hold and
-// that events come in legal order, and at the end that a replay of the record makes the same plans. Time is the number
-// of seconds in `now`.
+// Block manager, scheduler and fake runner, stepped by the test. Checks after every call that all invariants hold
+// (under sanitizers, which look at the code between, after every eighth), that events come in legal order, and at the
+// end that a replay of the record makes the same plans. Time is the number of seconds in `now`.
 class SchedulerHarness {
  public:
   explicit SchedulerHarness(const HarnessOptions& options);
@@ -100,11 +102,13 @@ class SchedulerHarness {
   StepOutputs outputs;
   absl::Time now = absl::UnixEpoch();
   KeyContext context;
-  RecordedRun record;
+  std::optional<RecordedRun> record;
 
  private:
+  void CheckInvariants();
   void Collect();
 
+  int64_t num_calls_ = 0;
   std::map<uint64_t, SeenRequest> seen_;
   uint64_t next_handle_ = 1;
 };

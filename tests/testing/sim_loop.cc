@@ -10,9 +10,10 @@ namespace quire {
 namespace {
 
 BlockManagerOptions BlocksOf(const SimLoopOptions& options) {
-  return Recordable({.num_blocks = options.num_blocks,
-                     .block_size = options.block_size,
-                     .enable_prefix_cache = options.scheduler.enable_prefix_caching});
+  const BlockManagerOptions blocks = {.num_blocks = options.num_blocks,
+                                      .block_size = options.block_size,
+                                      .enable_prefix_cache = options.scheduler.enable_prefix_caching};
+  return options.record ? Recordable(blocks) : blocks;
 }
 
 SequenceLimits LimitsOf(const SimLoopOptions& options) {
@@ -25,8 +26,9 @@ SimLoop::SimLoop(const SimLoopOptions& loop_options)
     : options(loop_options),
       blocks(BlocksOf(options)),
       scheduler(options.scheduler, LimitsOf(options), &blocks),
-      record(options.scheduler, LimitsOf(options), BlocksOf(options), &blocks, &scheduler),
-      random_(options.seed) {}
+      random_(options.seed) {
+  if (options.record) record.emplace(options.scheduler, LimitsOf(options), BlocksOf(options), &blocks, &scheduler);
+}
 
 uint64_t SimLoop::Add(const SimRequest& request) {
   const uint64_t handle = ++num_requests_;

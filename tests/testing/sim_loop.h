@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -31,6 +32,7 @@ struct SimLoopOptions {
   StepCost cost = {};
   double noise = 0;  // relative, standard deviation of each step's time
   uint32_t seed = 1;
+  bool record = kRecordByDefault;
 };
 
 // A request as a test describes it. Token ids never end it unless `may_end` is set.
@@ -79,7 +81,7 @@ class SimLoop {
   const SimLoopOptions options;
   BlockManager blocks;
   Scheduler scheduler;
-  RecordedRun record;  // replayed at the end
+  std::optional<RecordedRun> record;
   SchedulePlan plan;
   StepOutputs outputs;
   absl::Time now = absl::UnixEpoch() + absl::Hours(1);
