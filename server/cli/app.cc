@@ -1,10 +1,14 @@
 #include "server/cli/app.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <ostream>
+#include <string>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "server/cli/commands.h"
 #include "server/cli/options.h"
 
@@ -38,7 +42,21 @@ struct AllOptions {
 using Command = std::function<int(Session&)>;
 
 constexpr char kJsonHelp[] = "JSON, one object a line";
-const auto kPositive = CLI::PositiveNumber;
+
+// CLI11's own validators let NaN pass and name bounds of 300 digits.
+CLI::Validator Bound(const std::string& must, bool (*holds)(double)) {
+  return CLI::Validator(
+      [must, holds](const std::string& text) {
+        double value = 0;
+        // What is no number is told by the option's type.
+        return absl::SimpleAtod(text, &value) && !holds(value) ? absl::StrCat(text, " must be ", must) : "";
+      },
+      "");
+}
+// To stand before AsSizeValue, which takes -1 for the largest size.
+const CLI::Validator kNoMinus([](const std::string& text) { return text[0] == '-' ? text + " is negative" : ""; }, "");
+const CLI::Validator kPositive = Bound("above 0", [](double value) { return value > 0 && std::isfinite(value); });
+const CLI::Validator kNotNegative = Bound("0 or more", [](double value) { return value >= 0 && std::isfinite(value); });
 
 void AddGenerate(CLI::App& app, GenerateOptions& options, Command& command) {
   CLI::App* sub = app.add_subcommand("generate", "Generate text from a prompt and stream it");
@@ -125,7 +143,7 @@ void AddServing(CLI::App& app, AllOptions& options, Command& command) {
   stats->add_option("--interval", options.stats.interval_seconds, "Seconds between lines")
       ->check(kPositive)
       ->capture_default_str();
-  stats->add_option("--count", options.stats.count, "Lines of --watch; 0: no end")->check(CLI::NonNegativeNumber);
+  stats->add_option("--count", options.stats.count, "Lines of --watch; 0: no end")->check(kNotNegative);
   stats->add_flag("--json", options.stats.json, kJsonHelp);
   stats->callback([&] { command = [&](Session& session) { return RunStats(options.stats, session); }; });
 
@@ -184,9 +202,12 @@ void AddTrace(CLI::App& app, AllOptions& options, Command& command) {
   start
       ->add_option("--max-bytes", options.trace_start.max_bytes,
                    "Size at which it ends: bytes, 512MiB, 4GiB; default and limit: the server's --schedule-trace-max")
-      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
-  start->add_option("--max-wait", options.trace_start.max_wait_seconds,
-                    "Seconds after which it is given up if requests never pause (default 30)");
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->transform(kNoMinus);
+  start
+      ->add_option("--max-wait", options.trace_start.max_wait_seconds,
+                   "Seconds after which it is given up if requests never pause (default 30)")
+      ->check(kNotNegative);
   start->add_flag("--no-wait", options.trace_start.no_wait, "Do not wait for it to begin");
   start->add_flag("--json", options.trace_start.json, kJsonHelp);
   start->callback([&] { command = [&](Session& session) { return RunTraceStart(options.trace_start, session); }; });
@@ -197,9 +218,7 @@ void AddCache(CLI::App& app, AllOptions& options, Command& command) {
   cache->require_subcommand(1);
   CLI::App* list = cache->add_subcommand("list", "Cached prefixes, the latest used first");
   list->add_option("--tenant", options.cache_list.tenant, "Only those of this tenant");
-  list->add_option("--limit", options.cache_list.limit, "How many; 0: all")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  list->add_option("--limit", options.cache_list.limit, "How many; 0: all")->check(kNotNegative)->capture_default_str();
   list->add_flag("--json", options.cache_list.json, kJsonHelp);
   list->callback([&] { command = [&](Session& session) { return RunCacheList(options.cache_list, session); }; });
 
@@ -231,9 +250,10 @@ void AddCache(CLI::App& app, AllOptions& options, Command& command) {
   reset->callback([&] { command = [&](Session& session) { return RunCacheReset(options.cache_reset, session); }; });
 
   CLI::App* events = cache->add_subcommand("events", "What happens to cached blocks, until interrupted");
-  events->add_option("--from", options.cache_events.from, "Number of the first event; unset: those to come");
+  events->add_option("--from", options.cache_events.from, "Number of the first event; unset: those to come")
+      ->check(kNotNegative);
   events->add_option("--count", options.cache_events.count, "End after so many events; 0: never")
-      ->check(CLI::NonNegativeNumber)
+      ->check(kNotNegative)
       ->capture_default_str();
   events->add_flag("--json", options.cache_events.json, kJsonHelp);
   events->callback([&] { command = [&](Session& session) { return RunCacheEvents(options.cache_events, session); }; });
@@ -257,6 +277,7 @@ void AddOffline(CLI::App& app, AllOptions& options, Command& command) {
       ->check(kPositive);
   inspect->add_option("--memory", options.inspect.memory_bytes, "Memory for the KV cache: bytes, 512MiB, 4GiB")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->transform(kNoMinus)
       ->check(kPositive);
   inspect->add_option("--kv-cache-dtype", options.inspect.kv_dtype, "f32, f16 or bf16")
       ->check(CLI::IsMember({"f32", "f16", "bf16"}))
@@ -282,7 +303,7 @@ int RunQuire(const std::vector<std::string>& args, Session& session) {
       ->envname("QUIRE_SERVER")
       ->capture_default_str();
   app.add_option("--timeout", options.timeout_seconds, "Seconds for one call to the server; 0: no limit")
-      ->check(CLI::NonNegativeNumber)
+      ->check(kNotNegative)
       ->capture_default_str();
   app.add_option("--connect-timeout", options.connect_timeout_seconds, "Seconds to wait for the connection")
       ->check(kPositive)

@@ -117,8 +117,8 @@ struct TraceOptions {
 };
 
 struct TraceStartOptions {
-  std::string file;  // empty: the server chooses
-  uint64_t max_bytes = 0;
+  std::string file;       // empty: the server chooses
+  int64_t max_bytes = 0;  // 0: the server's limit
   std::optional<double> max_wait_seconds;
   bool no_wait = false;
   bool json = false;

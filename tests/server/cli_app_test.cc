@@ -41,12 +41,25 @@ TEST(AppTest, BadCommandLinesEndWith64AndSayWhy) {
       {"bench", "--dataset", "sharegpt"},
       {"health", "--timeout", "-1"},
       {"health", "stats"},
+      {"stats", "--interval", "nan"},
+      {"stats", "--watch", "--count", "-1"},
+      {"cache", "list", "--limit", "-1"},
+      {"cache", "events", "--from", "-1"},
+      {"trace"},
+      {"trace", "start", "--max-bytes", "-1"},
+      {"trace", "start", "--max-bytes", "-1MiB"},
+      {"inspect", "m", "--memory", "-1"},
+      {"trace", "start", "--max-bytes", "some"},
+      {"trace", "start", "--max-wait", "-1"},
+      {"trace", "start", "--max-wait", "nan"},
+      {"trace", "stop", "now"},
   };
   for (const std::vector<std::string>& line : lines) {
     const RunResult result = RunCli(line);
     const std::string shown = ::testing::PrintToString(line);
     EXPECT_EQ(result.exit_code, 64) << shown;
     EXPECT_NE(result.err, "") << shown;
+    EXPECT_LT(result.err.size(), 200u) << result.err;
     EXPECT_EQ(result.out, "") << shown;
   }
 }
