@@ -258,6 +258,8 @@ TEST_F(RunningTraceTest, EachOfSeveralIsReproducedAndCountersGoOn) {
       EXPECT_EQ(stopped.problem, "");
       const EngineStats after = engine_->GetStats();
       EXPECT_EQ(after.requests_finished, before.requests_finished + 10);
+      EXPECT_GT(after.generation_tokens, before.generation_tokens);
+      EXPECT_GE(after.surplus_tokens, before.surplus_tokens);
       ServeMore(5);  // not recorded
 
       const std::string trace = ReadAll(Path(name));
@@ -274,6 +276,8 @@ TEST_F(RunningTraceTest, EachOfSeveralIsReproducedAndCountersGoOn) {
       EXPECT_GT(report->steps, 20);
       EXPECT_EQ(engine_->CheckInvariants(), absl::OkStatus());
     }
+    // Sequences that end by eos have a row in the step that overlaps.
+    EXPECT_EQ(engine_->GetStats().surplus_tokens > 0, late);
     engine_->Stop();
   }
   EXPECT_TRUE(problems_.empty());
