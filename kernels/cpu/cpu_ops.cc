@@ -192,10 +192,10 @@ absl::Status CpuOps::NormLinearRope(const AddRmsNormParams& norm, const LinearPa
   LinearTail tail;
   tail.context = program_.New(job);
   tail.item_tiles = rope.kv.head_dim / kTileOutputs;
-  tail.run = [](const void* context, int64_t begin, int64_t end) {
+  tail.run = [](const void* context, const LinearTail::Range& range) {
     const auto& heads = *static_cast<const RopeJob*>(context);
-    for (int64_t row = 0; row < heads.qkv.rows; ++row) {
-      for (int64_t head = begin; head < end; ++head) heads.Run(row, head);
+    for (int64_t row = range.row_begin; row < range.row_end; ++row) {
+      for (int64_t head = range.begin; head < range.end; ++head) heads.Run(row, head);
     }
   };
   QUIRE_RETURN_IF_ERROR(AddLinearOp(&norm, linear, /*add=*/false, tail));
@@ -211,10 +211,10 @@ absl::Status CpuOps::NormLinearSilu(const AddRmsNormParams& norm, const LinearPa
   LinearTail tail;
   tail.context = program_.New(SiluJob{kernels_.vector, silu.gate_up.f32(), silu.out.f32()});
   tail.paired = true;
-  tail.run = [](const void* context, int64_t begin, int64_t end) {
-    const auto& job = *static_cast<const SiluJob*>(context);
-    const int64_t last = std::min(end * kTileOutputs, job.out.cols);
-    for (int64_t row = 0; row < job.out.rows; ++row) job.Run(row, begin * kTileOutputs, last);
+  tail.run = [](const void* context, const LinearTail::Range& range) {
+    const auto& columns = *static_cast<const SiluJob*>(context);
+    const int64_t end = std::min(range.end * kTileOutputs, columns.out.cols);
+    for (int64_t row = range.row_begin; row < range.row_end; ++row) columns.Run(row, range.begin * kTileOutputs, end);
   };
   QUIRE_RETURN_IF_ERROR(AddLinearOp(&norm, linear, /*add=*/false, tail));
   return EndOp();

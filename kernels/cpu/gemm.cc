@@ -61,10 +61,14 @@ struct Job {
     std::byte* const data = keeps_rows() ? panel_data(thread) + panels_size() : scratch.own(thread);
     return reinterpret_cast<float*>(data);
   }
-  OutputBlock Output(const CpuPackedWeight::Part& part, const RowRanges& ranges, int64_t range) const {
-    return {
-        layer.out.row(ranges.begin(range)) + part.first_row,           layer.out.stride, ranges.size(range), part.rows,
-        layer.bias == nullptr ? nullptr : layer.bias + part.first_row, layer.add};
+  // Of `count` rows from `row` on.
+  OutputBlock Output(const CpuPackedWeight::Part& part, int64_t row, int32_t count) const {
+    return {.data = layer.out.row(row) + part.first_row,
+            .stride = layer.out.stride,
+            .rows = count,
+            .outputs = part.rows,
+            .bias = layer.bias == nullptr ? nullptr : layer.bias + part.first_row,
+            .add = layer.add};
   }
 };
 
@@ -125,20 +129,20 @@ void PreparePanels(const Job& job, int64_t begin, int64_t end, int thread) {
   }
 }
 
-// Tiles [begin, end) of one part for all rows.
-void RunTiles(const Job& job, const CpuPackedWeight::Part& part, int64_t begin, int64_t end, int thread) {
+// Tiles [begin, end) of one part for the rows of panel `p`.
+void RunTiles(const Job& job, const CpuPackedWeight::Part& part, int64_t begin, int64_t end, int64_t p, int thread) {
+  const int64_t first = job.panels.begin(p);
   if (part.tiles.blocks > 0) {
-    const std::byte* const panels = job.panel_data(thread);
-    for (int64_t p = 0; p < job.panels.count(); ++p) {
-      job.gemm.integer_gemm(part.tiles, begin, end, panels + p * job.panel_bytes, job.Output(part, job.panels, p));
-    }
+    job.gemm.integer_gemm(part.tiles, begin, end, job.panel_data(thread) + p * job.panel_bytes,
+                          job.Output(part, first, job.panels.size(p)));
     return;
   }
   ConstF32Matrix x = job.layer.x;
   if (job.copies_rows()) x = {job.row_data(thread), x.rows, job.padded_cols};
-  const RowRanges ranges(x.rows, job.gemm.max_float_rows);
+  const RowRanges ranges(job.panels.size(p), job.gemm.max_float_rows);
   for (int64_t r = 0; r < ranges.count(); ++r) {
-    job.gemm.float_gemm(part.tiles, begin, end, x.row(ranges.begin(r)), x.stride, job.Output(part, ranges, r));
+    const int64_t row = first + ranges.begin(r);
+    job.gemm.float_gemm(part.tiles, begin, end, x.row(row), x.stride, job.Output(part, row, ranges.size(r)));
   }
 }
 
@@ -157,18 +161,21 @@ void RunItems(void* context, const ThreadPool::Piece& piece) {
   const Job& job = *static_cast<const Job*>(context);
   if (job.own_inputs && piece.is_first) PreparePanels(job, 0, job.panels.count(), piece.thread);
   const LinearTail& tail = job.layer.tail;
-  const auto& parts = job.layer.weight->parts();
+  const CpuPackedWeight& weight = *job.layer.weight;
   const int64_t begin = piece.begin * tail.item_tiles, end = piece.end * tail.item_tiles;
-  if (tail.paired) {
-    for (const CpuPackedWeight::Part& part : parts) {
-      RunTiles(job, part, begin, std::min(end, part.num_tiles()), piece.thread);
+  for (int64_t p = 0; p < job.panels.count(); ++p) {
+    const auto run = [&](const CpuPackedWeight::Part& part, int64_t first, int64_t last) {
+      RunTiles(job, part, first, last, p, piece.thread);
+    };
+    if (tail.paired) {
+      for (const CpuPackedWeight::Part& part : weight.parts()) run(part, begin, std::min(end, part.num_tiles()));
+    } else {
+      ForParts(weight, begin, end, run);
     }
-  } else {
-    ForParts(*job.layer.weight, begin, end, [&](const CpuPackedWeight::Part& part, int64_t first, int64_t last) {
-      RunTiles(job, part, first, last, piece.thread);
-    });
+    if (tail.run == nullptr) continue;
+    const int64_t row = job.panels.begin(p);
+    tail.run(tail.context, {row, row + job.panels.size(p), piece.begin, piece.end});
   }
-  if (tail.run != nullptr) tail.run(tail.context, piece.begin, piece.end);
 }
 
 // Sets the least and most items that one thread takes at a time.

@@ -33,8 +33,12 @@ class GemmScratch {
 
 // What is done with the outputs of a linear layer at once, by the thread that made them.
 struct LinearTail {
-  // Called for items [begin, end) of all rows. Null: there is no tail, and items are tiles.
-  void (*run)(const void* context, int64_t begin, int64_t end) = nullptr;
+  struct Range {
+    int64_t row_begin, row_end;
+    int64_t begin, end;  // items
+  };
+  // Null: there is no tail, and items are tiles.
+  void (*run)(const void* context, const Range& range) = nullptr;
   const void* context = nullptr;  // trivially copyable, in the program
   int64_t item_tiles = 1;         // of a part, which holds a whole number of items
   // An item is the same tiles of both parts of the weight, which are equally large.

@@ -155,6 +155,10 @@ void IntHalves(const WeightTiles& weight, int64_t tile_index, int half, const st
 #pragma GCC unroll 2
     for (int h = 0; h < kHalves; ++h) acc[r][h] = _mm256_setzero_ps();
   }
+  if (out.add) {
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) __builtin_prefetch(out.data + r * out.stride + tile_index * kTileOutputs, 1);
+  }
   const auto* record_at = reinterpret_cast<const Record<kRows>*>(panel);
   const std::byte* fetch = tile + kFetchBytes;
   for (int64_t b = 0; b < weight.blocks; ++b, values += kValueBytes, fetch += kBlockBytes, ++record_at) {

@@ -100,6 +100,10 @@ void IntTile(const WeightTiles& weight, int64_t tile_index, const std::byte* pan
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) acc[r] = _mm512_setzero_ps();
 
+  if (out.add) {
+#pragma GCC unroll 12
+    for (int r = 0; r < kRows; ++r) __builtin_prefetch(out.data + r * out.stride + tile_index * kTileOutputs, 1);
+  }
   const auto* record_at = reinterpret_cast<const Record<kRows>*>(panel);
   const std::byte* fetch = tile + kFetchBytes;
   for (int64_t b = 0; b < weight.blocks; ++b, values += kValueBytes, fetch += kBlockBytes, ++record_at) {
