@@ -174,11 +174,13 @@ absl::Status BlockManager::Reserve(BlockTable& table, int32_t total_tokens, std:
 
 void BlockManager::Publish(BlockTable& table, absl::Span<const int32_t> tokens, int32_t num_computed,
                            PrefixKeys& keys) {
-  QUIRE_CHECK(BlocksFor(num_computed) <= table.size() && num_computed <= static_cast<int32_t>(tokens.size()));
+  QUIRE_CHECK(num_computed <= int64_t{table.size()} * block_size_ &&
+              num_computed <= static_cast<int32_t>(tokens.size()));
   if (table.hit_pending_) CountHit(table, keys);
   table.num_stored_ = num_computed;
   table.copy_pending_ = false;
-  if (num_computed / block_size_ > table.num_published_ && MayBeFound(table, keys)) PublishFull(table, tokens, keys);
+  const bool more_full = num_computed >= (int64_t{table.num_published_} + 1) * block_size_;
+  if (more_full && MayBeFound(table, keys)) PublishFull(table, tokens, keys);
   if (pages_ != nullptr) SlideOut(table);
 }
 

@@ -158,6 +158,12 @@ class BlockManager : private BlockPool::Cache {
   // Whether Reserve would exchange the block that is written next, because others hold or can find it.
   bool NeedsCopy(const BlockTable& table, int32_t total_tokens) const { return SharedTail(table, total_tokens) >= 0; }
 
+  // Whether Reserve certainly has nothing to do, as in most steps of decodes. May be false for nothing.
+  bool HoldsAll(const BlockTable& table, int32_t total_tokens) const {
+    return total_tokens <= int64_t{table.size()} * block_size_ && !table.tail_may_be_shared_ &&
+           table.num_on_host_ == 0 && pages_ == nullptr;
+  }
+
   // Makes `table` hold `total_tokens`, with those from num_stored() on in blocks that it may write. All or nothing:
   // kResourceExhausted if more blocks are missing than are unused, and then nothing has changed. Takes free blocks
   // first, then evicts cached ones.

@@ -114,7 +114,7 @@ class BlockPool {
   };
 
   static int32_t Index(BlockId block) { return static_cast<int32_t>(block); }
-  Tier& TierOf(int32_t index) { return tiers_[index >= num_blocks_]; }
+  Tier& TierOf(int32_t index) { return index < num_blocks_ ? tiers_[0] : tiers_[1]; }
   void PushFree(int32_t index);
   int32_t PopFree(Tier& tier);
   absl::Status CheckTier(const Tier& tier, int32_t begin, int32_t end) const;

@@ -121,7 +121,7 @@ void EvictionOrder::SetUnused(EntryId entry) {
   QUIRE_DCHECK(record.findable && !record.unused);
   record.unused = true;
   Stamp(record);
-  Settle(i);
+  if (record.unused_device_children == 0) Settle(i);  // otherwise it stands nowhere
   CountUnusedChild(record, 1);
 }
 
@@ -130,7 +130,7 @@ void EvictionOrder::SetUsed(EntryId entry) {
   Record& record = records_[i];
   QUIRE_DCHECK(record.findable && record.unused);
   record.unused = false;
-  Settle(i);
+  if (record.unused_device_children == 0) Settle(i);  // otherwise it stood nowhere
   CountUnusedChild(record, -1);
 }
 

@@ -79,12 +79,14 @@ BlockId PrefixCache::Insert(const PrefixLink& parent, const BlockHash& key, absl
   QUIRE_CHECK(block != kNullBlock && !Contains(block) && num_tokens >= 1 && num_tokens <= block_size_);
   // What begins these tokens stands right before them: anything between would begin with it too.
   BlockId promoted = kNullBlock;
-  const auto gap = order_.Locate([&](int32_t i) { return IsBefore(entries_[i], parent, tokens); });
+  const auto locate = [&] { return order_.Locate([&](int32_t i) { return IsBefore(entries_[i], parent, tokens); }); };
+  auto gap = locate();
   QUIRE_DCHECK(SharedTokens(gap.first_after, parent, tokens) < num_tokens);
   const int32_t shared = SharedTokens(gap.last_before, parent, tokens);
   if (shared > 0 && shared == entries_[gap.last_before].num_tokens) {
     promoted = BlockAt(gap.last_before);
     Erase(promoted);
+    gap = locate();
   }
 
   QUIRE_CHECK(IsAlive(parent));
@@ -96,7 +98,7 @@ BlockId PrefixCache::Insert(const PrefixLink& parent, const BlockHash& key, absl
   entry.num_tokens = num_tokens;
   entry.serial = next_serial_++;
   std::copy(tokens.begin(), tokens.end(), tokens_.get() + int64_t{index} * block_size_);
-  order_.Insert(index);
+  order_.InsertAt(gap, index);
   ++size_;
   if (num_tokens == block_size_) {
     entry.key = key;

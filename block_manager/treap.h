@@ -31,9 +31,16 @@ class Treap {
       left = less_(i, at);
       at = left ? nodes_[at].left : nodes_[at].right;
     }
-    nodes_[i] = {parent, 0, 0};
-    (left ? nodes_[parent].left : nodes_[parent].right) = i;
-    while (nodes_[i].parent != kHead && Priority(i) > Priority(nodes_[i].parent)) RotateUp(i);
+    Attach(i, parent, left);
+  }
+
+  // The same where Locate has found the place of `i`, and nothing has changed since. Compares nothing.
+  struct Gap;
+  void InsertAt(const Gap& gap, int32_t i) {
+    QUIRE_DCHECK(i > 0 && !Contains(i));
+    // Of two neighbours one stands above the other, and the lower one has nothing between them.
+    const bool left = gap.first_after != 0 && (gap.last_before == 0 || nodes_[gap.last_before].right != 0);
+    Attach(i, left ? gap.first_after : gap.last_before, left);
   }
 
   // `i` must be in the set. Compares nothing.
@@ -110,6 +117,13 @@ class Treap {
     x = (x ^ (x >> 16)) * 0x85ebca6bu;
     x = (x ^ (x >> 13)) * 0xc2b2ae35u;
     return x ^ (x >> 16);
+  }
+
+  // Below `parent`, which has nothing there, and then up to where its priority belongs.
+  void Attach(int32_t i, int32_t parent, bool left) {
+    nodes_[i] = {parent, 0, 0};
+    (left ? nodes_[parent].left : nodes_[parent].right) = i;
+    while (nodes_[i].parent != kHead && Priority(i) > Priority(nodes_[i].parent)) RotateUp(i);
   }
 
   // `i` takes the place of its parent and keeps the order.

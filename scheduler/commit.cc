@@ -47,7 +47,7 @@ void Scheduler::Commit(const SchedulePlan& plan, const StepResult& result, absl:
   for (const ScheduledSequence& entry : plan.sequences) {
     const auto riders = absl::MakeConstSpan(plan.riders).subspan(entry.riders_begin, entry.riders_count);
     CommitSequence(entry, riders, result, now, outputs);
-    CommitRiders(riders, result, now, outputs);
+    if (!riders.empty()) CommitRiders(riders, result, now, outputs);
   }
   CleanUp();
 }
@@ -60,7 +60,7 @@ void Scheduler::CommitSequence(const ScheduledSequence& entry, absl::Span<const 
     return;
   }
   sequence->num_computed = entry.start + entry.num_tokens;
-  if (!CommitScores(entry, result, now, outputs)) return;
+  if (entry.scores_count > 0 && !CommitScores(entry, result, now, outputs)) return;
   const SampledToken* token = entry.sample < 0 ? nullptr : &result.samples[entry.sample];
   if (token != nullptr && token->bad_logits) {
     EndGroup(sequence->group, FinishReason::kError, BadLogits(sequence->num_computed - 1), now, outputs);
@@ -69,8 +69,8 @@ void Scheduler::CommitSequence(const ScheduledSequence& entry, absl::Span<const 
   blocks_->Publish(sequence->table, sequence->tokens, sequence->num_computed, sequence->keys);
   if (sequence->followed_step >= committed_step_) SealForFollowers(sequence);
   if (token == nullptr) return;
-  ForkForRiders(sequence, riders);
-  WakeSiblings(sequence->group);
+  if (!riders.empty()) ForkForRiders(sequence, riders);
+  if (sequence->group->num_unfinished > 1) WakeSiblings(sequence->group);
   CommitSample(sequence, *token, result, now, outputs);
 }
 
@@ -154,11 +154,11 @@ void Scheduler::CommitToken(Sequence* sequence, const SampledToken& token, const
   ++stats_.generation_tokens;
   if (group.first_token_time == absl::InfinitePast()) group.first_token_time = now;
 
-  SequenceOutput event;
+  SequenceOutput& event = outputs->sequences.emplace_back();
   event.handle = group.request.handle;
   event.sequence_index = sequence->index;
   event.token_id = token.token_id;
-  event.logprobs_begin = CopyLogprobs(token, result, outputs);
+  if (token.logprobs_count > 0) event.logprobs_begin = CopyLogprobs(token, result, outputs);
   event.logprobs_count = token.logprobs_count;
   event.rank = token.rank;
   event.time = now;
@@ -169,7 +169,7 @@ void Scheduler::CommitToken(Sequence* sequence, const SampledToken& token, const
   } else if (sequence->num_tokens() >= group.max_len) {
     event.finish_reason = FinishReason::kLength;
   }
-  EmitEvent(sequence, std::move(event), outputs);
+  CompleteEvent(sequence, &event);
 }
 
 }  // namespace quire

@@ -23,12 +23,11 @@ bool Scheduler::MayRide(const Sequence& sequence, const Sequence& producer) cons
          std::equal(a.prompt_ids.rbegin(), a.prompt_ids.rend(), b.prompt_ids.rbegin());
 }
 
-// Sequences that sample their first token from the last row of this prompt: the others of the request, and waiting ones
-// with the same prompt.
+// The plan computes a prompt's last row. Sequences that sample their first token from it: the others of the request,
+// and waiting ones with the same prompt.
 void Scheduler::AddRiders(ScheduledSequence* entry, absl::Time now, SchedulePlan* plan) {
   const Sequence& producer = *entry->sequence;
-  const bool prompt_ends = entry->start + entry->num_tokens == producer.group->prompt_len();
-  if (entry->sample < 0 || !prompt_ends || producer.has_output()) return;
+  if (entry->sample < 0 || producer.has_output()) return;
   entry->riders_begin = static_cast<int32_t>(plan->riders.size());
   RideSiblings(producer.group, entry->last_row(), now, plan);
   RideEqualPrompts(producer, entry->last_row(), now, plan);

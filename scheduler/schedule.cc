@@ -104,6 +104,7 @@ void Scheduler::PlanClass(bool offline) {
 // One token for each running sequence. With more of them than tokens, those longest without a turn come first; offline
 // ones also give way when the time is short.
 void Scheduler::PlanRunning(bool offline) {
+  plans_prefill_ = false;
   const bool rotate = num_running_ > budget_.tokens() || (offline && budget_.timed());
   if (!rotate) {
     for (Sequence* sequence : running_) {
@@ -125,22 +126,27 @@ void Scheduler::PlanRunning(bool offline) {
   CleanUp();
 }
 
+// Some must wait: for a plan in flight, with which they may end, or for other beams. Or others have come to see the
+// block that is written next: the copy is made once nothing in flight writes to it, so that a table in flight is only
+// ever appended to.
 void Scheduler::PlanRow(Sequence* sequence) {
-  if (sequence->state != SequenceState::kRunning || MustWait(*sequence) || !MakeRoom(sequence)) return;
+  if (sequence->state != SequenceState::kRunning) return;
+  const int32_t uncomputed = sequence->num_uncomputed();
+  if (uncomputed == 0 || sequence->rides()) return;
+  const int32_t foreseen = sequence->num_foreseen();
+  if (!blocks_->HoldsAll(sequence->table, foreseen)) {
+    if (InFlight(*sequence) && blocks_->NeedsCopy(sequence->table, foreseen)) return;
+    if (!MakeRoom(sequence)) return;
+  }
   sequence->planned_tokens = 1;
-  budget_.TakeRow(sequence->num_planned, sequence->num_uncomputed() == 1);
-}
-
-// For a plan in flight, with which it may end, or for other beams. Or others have come to see the block that it writes
-// next: the copy is made once nothing in flight writes to it, so that a table in flight is only ever appended to.
-bool Scheduler::MustWait(const Sequence& sequence) const {
-  return sequence.num_uncomputed() == 0 || sequence.rides() ||
-         (InFlight(sequence) && blocks_->NeedsCopy(sequence.table, sequence.num_foreseen()));
+  plans_prefill_ = plans_prefill_ || uncomputed > 1 || sequence->num_planned < sequence->group->prompt_len();
+  budget_.TakeRow(sequence->num_planned, uncomputed == 1);
 }
 
 // More tokens for those of a class that are behind by more than one, in order. One at the end of its prompt stands
 // among them, for others may ride on it.
 void Scheduler::PlanPrefills(bool offline) {
+  if (!plans_prefill_) return;
   const size_t first = prefills_.size();
   for (Sequence* sequence : running_) {
     const bool prefill = sequence->num_uncomputed() > 1 || sequence->num_planned < sequence->group->prompt_len();
@@ -174,19 +180,18 @@ void Scheduler::FillPlan(absl::Time now, SchedulePlan* plan) {
   for (size_t i = 0; i < num_running; ++i) {
     Sequence* sequence = running_[i];
     if (sequence->planned_tokens == 0 || !CutToPages(sequence)) continue;
-    ScheduledSequence entry;
+    ScheduledSequence& entry = plan->sequences.emplace_back();
     entry.sequence = sequence;
     entry.start = sequence->num_planned;
     entry.num_tokens = sequence->planned_tokens;
     entry.first_row = plan->num_tokens;
     AddRows(*sequence, &entry, plan);
     NoteScheduled(sequence, entry.start + entry.num_tokens, entry.sample, now);
-    AddRiders(&entry, now, plan);
-    plan->sequences.push_back(entry);
+    if (entry.start + entry.num_tokens == sequence->group->prompt_len()) AddRiders(&entry, now, plan);
     plan->num_tokens += entry.num_tokens;
     plan->load.Add(entry.start, entry.num_tokens, entry.num_tokens == 1 && entry.sample >= 0);
     sequence->group->lane->served += entry.num_tokens;
-    SetCommitted(sequence, std::max(0, sequence->committed - entry.num_tokens));
+    if (sequence->committed > 0) SetCommitted(sequence, std::max(0, sequence->committed - entry.num_tokens));
   }
   if (plan->empty()) return;
   plan->copies.assign(copies_.begin(), copies_.end());
@@ -220,21 +225,22 @@ void Scheduler::NoteScheduled(Sequence* sequence, int32_t num_planned, int32_t s
 }
 
 void Scheduler::AddRows(const Sequence& sequence, ScheduledSequence* entry, SchedulePlan* plan) const {
-  const SequenceGroup& group = *sequence.group;
-  const SamplingParams& params = group.request.params;
   const int32_t end = entry->start + entry->num_tokens;
-
-  // The row of position p scores the token at p + 1.
-  entry->scores_begin = static_cast<int32_t>(plan->scores.size());
-  for (int32_t target = std::max(entry->start + 1, group.next_score_position);
-       target <= end && target < group.prompt_len(); ++target) {
-    plan->scores.push_back(
-        {entry->first_row + target - 1 - entry->start, sequence.tokens[target], *params.prompt_logprobs});
-  }
-  entry->scores_count = static_cast<int32_t>(plan->scores.size()) - entry->scores_begin;
-
+  if (sequence.group->next_score_position < sequence.group->prompt_len()) AddScores(sequence, entry, plan);
   if (entry->start == sequence.num_tokens()) entry->token_from_sample = sequence.last_sample;
   if (end == sequence.num_foreseen()) entry->sample = AddSample(sequence, end, entry->last_row(), plan);
+}
+
+// The row of position p scores the token at p + 1.
+void Scheduler::AddScores(const Sequence& sequence, ScheduledSequence* entry, SchedulePlan* plan) const {
+  const SequenceGroup& group = *sequence.group;
+  const int32_t end = std::min(entry->start + entry->num_tokens, group.prompt_len() - 1);
+  entry->scores_begin = static_cast<int32_t>(plan->scores.size());
+  for (int32_t target = std::max(entry->start + 1, group.next_score_position); target <= end; ++target) {
+    plan->scores.push_back(
+        {entry->first_row + target - 1 - entry->start, sequence.tokens[target], *group.request.params.prompt_logprobs});
+  }
+  entry->scores_count = static_cast<int32_t>(plan->scores.size()) - entry->scores_begin;
 }
 
 // The token behind the first `num_tokens` ones, from the row of the last of them. Returns the index of the sample.
@@ -242,7 +248,7 @@ int32_t Scheduler::AddSample(const Sequence& sequence, int32_t num_tokens, int32
                              SchedulePlan* plan) const {
   const SequenceGroup& group = *sequence.group;
   const SamplingParams& params = group.request.params;
-  SampleRow row;
+  SampleRow& row = plan->samples.emplace_back();
   row.logits_row = logits_row;
   row.temperature = params.temperature < kGreedyBelow ? 0 : params.temperature;
   row.min_p = params.min_p;
@@ -257,7 +263,6 @@ int32_t Scheduler::AddSample(const Sequence& sequence, int32_t num_tokens, int32
   } else if (static_cast<int64_t>(row.output_position) < params.min_tokens) {
     row.banned_ids = group.ending_ids;
   }
-  plan->samples.push_back(row);
   return static_cast<int32_t>(plan->samples.size()) - 1;
 }
 

@@ -216,26 +216,30 @@ void Scheduler::ReleaseBlocks(Sequence* sequence) {
 }
 
 void Scheduler::EmitEvent(Sequence* sequence, SequenceOutput event, StepOutputs* outputs) {
+  outputs->sequences.push_back(std::move(event));
+  CompleteEvent(sequence, &outputs->sequences.back());
+}
+
+void Scheduler::CompleteEvent(Sequence* sequence, SequenceOutput* event) {
   SequenceGroup* group = sequence->group;
-  const bool finished = event.finish_reason != FinishReason::kNone;
+  const bool finished = event->finish_reason != FinishReason::kNone;
   if (finished) {
-    if (observer_ != nullptr) observer_->OnEnded(*sequence, event.finish_reason, event.error);
+    if (observer_ != nullptr) observer_->OnEnded(*sequence, event->finish_reason, event->error);
     SetState(sequence, SequenceState::kFinished);
     if (!InFlight(*sequence)) ReleaseBlocks(sequence);
-    if (event.finish_reason == FinishReason::kStop || event.finish_reason == FinishReason::kLength)
+    if (event->finish_reason == FinishReason::kStop || event->finish_reason == FinishReason::kLength)
       group->lane->NoteOutput(sequence->num_tokens() - group->prompt_len());
-    event.request_finished = --group->num_unfinished == 0;
+    event->request_finished = --group->num_unfinished == 0;
   }
-  event.cached_tokens = group->cached_tokens;
-  event.miss = group->prefix_match.miss;
-  event.missed_block = group->prefix_match.missed_block;
-  event.evicted_at = group->prefix_match.evicted_at;
-  event.num_preemptions = group->num_preemptions;
-  event.first_step = group->first_step;
-  event.last_step = group->last_step;
-  event.scheduled_time = group->scheduled_time;
-  event.first_token_time = group->first_token_time;
-  outputs->sequences.push_back(std::move(event));
+  event->cached_tokens = group->cached_tokens;
+  event->miss = group->prefix_match.miss;
+  event->missed_block = group->prefix_match.missed_block;
+  event->evicted_at = group->prefix_match.evicted_at;
+  event->num_preemptions = group->num_preemptions;
+  event->first_step = group->first_step;
+  event->last_step = group->last_step;
+  event->scheduled_time = group->scheduled_time;
+  event->first_token_time = group->first_token_time;
   if (finished && group->num_unfinished == 0) Retire(group);
 }
 

@@ -142,6 +142,7 @@ class Scheduler {
   void ReleaseBlocks(Sequence* sequence);
   // Completes an event with what concerns the request, and ends the sequence if the event has a finish reason.
   void EmitEvent(Sequence* sequence, SequenceOutput event, StepOutputs* outputs);
+  void CompleteEvent(Sequence* sequence, SequenceOutput* event);  // one that already stands in the outputs
   void Retire(SequenceGroup* group);
   // Ends the sequences of a request that are not given to the client, without events.
   void DismissUnseen(SequenceGroup* group);
@@ -162,13 +163,13 @@ class Scheduler {
   void PlanClass(bool offline);
   void PlanRunning(bool offline);
   void PlanRow(Sequence* sequence);
-  bool MustWait(const Sequence& sequence) const;
   void PlanPrefills(bool offline);
   void PlanLeftover();
   void FillPlan(absl::Time now, SchedulePlan* plan);
   bool CutToPages(Sequence* sequence);
   void NoteScheduled(Sequence* sequence, int32_t num_planned, int32_t sample, absl::Time now);
   void AddRows(const Sequence& sequence, ScheduledSequence* entry, SchedulePlan* plan) const;
+  void AddScores(const Sequence& sequence, ScheduledSequence* entry, SchedulePlan* plan) const;
   int32_t AddSample(const Sequence& sequence, int32_t num_tokens, int32_t logits_row, SchedulePlan* plan) const;
 
   // --- admission.cc: from waiting to running
@@ -297,7 +298,8 @@ class Scheduler {
   BlockTable probe_table_;
   std::vector<BlockCopy> copies_;  // for the next plan that is not empty: what they fill may be in use by then
   StepBudget budget_;
-  bool preempted_ = false;  // some sequence was, or must be
+  bool preempted_ = false;      // some sequence was, or must be
+  bool plans_prefill_ = false;  // some row that PlanRunning has given is of a prompt, or of more than one token
 
   int64_t evictions_seen_ = -1;  // by SpareWaiting; -1: none of those that wait now was looked at
 
