@@ -26,9 +26,24 @@ void Scheduler::WeighHostCopies() {
 bool Scheduler::IsSwapWorthwhile(const Sequence& sequence) const {
   if (!blocks_->has_host_tier() || options_.preemption == PreemptionMode::kRecompute) return false;
   if (options_.preemption == PreemptionMode::kSwap) return true;
-  const int32_t own = OwnBlocks(sequence), start = (sequence.table.size() - own) * blocks_->block_size();
+  const int32_t start = (sequence.table.size() - OwnBlocks(sequence)) * blocks_->block_size();
   const double recompute = ComputeSeconds(start, std::max(0, sequence.num_computed - start));
-  return 2 * own * host_copy_cost_.seconds_per_block() <= recompute;
+  return 2 * BlocksToSwap(sequence) * host_copy_cost_.seconds_per_block() <= recompute;
+}
+
+// Of one that the cache must not know also those that it shares: they stay in its table.
+int32_t Scheduler::BlocksToSwap(const Sequence& sequence) const {
+  return UsesCache(sequence) ? OwnBlocks(sequence) : blocks_->BlocksFor(sequence.table.num_stored());
+}
+
+// What copying a sequence to the host and back is worth in tokens computed, at least one a block. Where the cache knows
+// it, those that the requester needs go now, and the rest perhaps.
+double Scheduler::TokensOfSwap(const Sequence& sequence, int32_t needed_blocks) const {
+  const int32_t block_size = blocks_->block_size(), all = BlocksToSwap(sequence);
+  const double compute = ComputeSeconds(std::max(0, sequence.num_computed - block_size), block_size) / block_size;
+  const double each = std::max(1.0, 2 * host_copy_cost_.seconds_per_block() / compute);
+  const int32_t now = UsesCache(sequence) ? std::min(all, needed_blocks) : all;
+  return each * (now + kFindableLoss * (all - now));
 }
 
 // Lets a sequence go that is going to wait. What the prefix cache may keep stands there, and moves to the host when its

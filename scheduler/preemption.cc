@@ -4,12 +4,6 @@
 #include "scheduler/scheduler.h"
 
 namespace quire {
-namespace {
-
-// Lost per token that stays findable: it may be evicted before its sequence comes back.
-constexpr double kFindableLoss = 0.25;
-
-}  // namespace
 
 // Blocks for all that is known of a running sequence, if need be at the cost of others, or of itself: then false.
 bool Scheduler::MakeRoom(Sequence* sequence) {
@@ -25,6 +19,7 @@ bool Scheduler::MakeRoom(Sequence* sequence) {
     }
     Preempt(victim, PreemptReason::kBlocks, sequence);
   }
+  // It takes no more than is missing, and all that is unused can be taken: pins and quotas rank, they do not refuse.
   QUIRE_CHECK(blocks_->Reserve(sequence->table, known, &copies_).ok());
   return true;
 }
@@ -83,9 +78,17 @@ int32_t Scheduler::OwnBlocks(const Sequence& sequence) const {
   return static_cast<int32_t>(held.end() - own);
 }
 
-// Tokens to compute again, weighed by how likely that is: what nobody finds once it is dropped, what the requester is
-// going to take of the rest, and a part of what then stays in the prefix cache.
+// In tokens: those to compute again, or what copies to the host and back are worth, whichever is less.
 double Scheduler::LostWork(const Sequence& sequence, int32_t needed_blocks) const {
+  const double recompute = RecomputedTokens(sequence, needed_blocks);
+  if (!blocks_->has_host_tier() || options_.preemption == PreemptionMode::kRecompute) return recompute;
+  const double copies = TokensOfSwap(sequence, needed_blocks);
+  return options_.preemption == PreemptionMode::kSwap ? copies : std::min(recompute, copies);
+}
+
+// Weighed by how likely that is: what nobody finds once it is dropped, what the requester is going to take of the rest,
+// and a part of what then stays in the prefix cache.
+double Scheduler::RecomputedTokens(const Sequence& sequence, int32_t needed_blocks) const {
   const int32_t block_size = blocks_->block_size();
   const int32_t shared = sequence.table.size() - OwnBlocks(sequence);
   const int32_t findable =

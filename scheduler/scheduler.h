@@ -228,7 +228,10 @@ class Scheduler {
   Sequence* PickVictim(const Sequence* requester, Eligible eligible, int32_t needed_blocks) const;
   bool IsEligible(const Sequence& victim, const Sequence& requester, Eligible eligible) const;
   int32_t OwnBlocks(const Sequence& sequence) const;
+  // Lost for each token that stays findable: it may be evicted before its sequence comes back.
+  static constexpr double kFindableLoss = 0.25;
   double LostWork(const Sequence& sequence, int32_t needed_blocks) const;
+  double RecomputedTokens(const Sequence& sequence, int32_t needed_blocks) const;
   bool InterruptForBlocks(Sequence* sequence);
   bool AnyInterruptible(const Sequence& urgent) const;
   void Preempt(Sequence* sequence, PreemptReason reason, const Sequence* requester);
@@ -237,6 +240,8 @@ class Scheduler {
   double ComputeSeconds(int32_t start, int32_t num_tokens) const;
   void WeighHostCopies();
   bool IsSwapWorthwhile(const Sequence& sequence) const;
+  int32_t BlocksToSwap(const Sequence& sequence) const;
+  double TokensOfSwap(const Sequence& sequence, int32_t needed_blocks) const;
   void ReleaseForLater(Sequence* sequence);
   bool UsesCache(const Sequence& sequence) const;
   int64_t NumHostCopies(const SchedulePlan& plan) const;

@@ -139,6 +139,60 @@ TEST(HostTierSchedulerTest, AutoSwapsWhereCopiesAreCheaperThanComputing) {
   EXPECT_LE(dear.swaps, dear.preemptions / 4) << "only until it is known";
 }
 
+// The first in rank lacks a block. Behind it stand one that shares a long prefix with it and has little of its own, and
+// one that has more, all of its own. The cache may not know either. Returns the handle that is stopped, 2 or 3.
+uint64_t Victim(HarnessOptions options, double copy_seconds) {
+  options.num_blocks = 1 + 16;
+  SchedulerHarness h(options);
+  const auto step = [&](double seconds_per_copy) {
+    h.scheduler.Schedule(h.now, &h.plan, &h.outputs);
+    if (h.plan.empty()) return;
+    h.runner.Run(h.plan, &h.result);
+    h.result.host_copy_seconds = seconds_per_copy * static_cast<double>(h.plan.copies.size());
+    h.scheduler.Commit(h.plan, h.result, h.now, &h.outputs, 1e-3 * h.plan.num_tokens + h.result.host_copy_seconds);
+  };
+  const auto prompt = [](int32_t own, int32_t seed) {
+    std::vector<int32_t> ids = Ids(64, 9);
+    for (int32_t i = 0; i < own; ++i) ids.push_back(seed);
+    return ids;
+  };
+  if (copy_seconds > 0) {  // so that both prices are known
+    h.reads_cache = h.writes_cache = false;
+    for (int i = 0; i < 8; ++i) h.Add(Ids(40, 20 + i), Tokens(20));
+    while (h.scheduler.HasWork()) step(copy_seconds);
+    EXPECT_GE(h.blocks.stats().copied_in, 1);
+  }
+  h.reads_cache = true, h.writes_cache = true;
+  const uint64_t first = h.Add(prompt(7, 1), Tokens(30));
+  step(copy_seconds);
+  h.writes_cache = false;
+  const uint64_t sharing = h.Add(prompt(10, 2), Tokens(30));
+  h.reads_cache = false;
+  const uint64_t apart = h.Add(Ids(33, 3), Tokens(30));
+  const int64_t before = h.scheduler.stats().preemptions;
+  while (h.scheduler.stats().preemptions == before) step(copy_seconds);
+  EXPECT_EQ(h.scheduler.stats().preemptions, before + 1);
+  EXPECT_EQ(h.scheduler.CheckInvariants(), absl::OkStatus());
+  std::vector<uint64_t> planned;
+  for (const ScheduledSequence& entry : h.plan.sequences) planned.push_back(entry.sequence->group->request.handle);
+  EXPECT_EQ(planned.front(), first);
+  EXPECT_EQ(planned.size(), 2u);
+  while (h.scheduler.HasWork()) step(copy_seconds);
+  return planned.back() == sharing ? apart - first + 1 : sharing - first + 1;
+}
+
+TEST(HostTierSchedulerTest, TheVictimLosesTheLessOfComputingAndCopying) {
+  constexpr uint64_t kSharing = 2, kApart = 3;
+  EXPECT_EQ(Victim({}, 0), kSharing) << "fewer tokens to compute again";
+  HarnessOptions options = {.num_host_blocks = 64, .preemption = PreemptionMode::kSwap};
+  EXPECT_EQ(Victim(options, 0), kApart) << "fewer blocks to copy";
+  options.preemption = PreemptionMode::kRecompute;
+  EXPECT_EQ(Victim(options, 0), kSharing);
+  options.preemption = PreemptionMode::kAuto;
+  EXPECT_EQ(Victim(options, 5e-4), kApart) << "a copy costs what half a token does";
+  EXPECT_EQ(Victim(options, 1), kSharing) << "copies cost more than anything";
+}
+
 TEST(HostCopyCostTest, IsLearntAndForgottenWhileNothingIsCopied) {
   HostCopyCost cost;
   EXPECT_EQ(cost.seconds_per_block(), 0);

@@ -291,6 +291,14 @@ INSTANTIATE_TEST_SUITE_P(
                            o.group_windows = {24, 5}, o.num_blocks = 45, o.block_size = 2;
                          }),
                          true},
+            // A newcomer may get its copies in a plan that it does not stand in.
+            PropertyCase{"Timed", With([](HarnessOptions& o) {
+                           o.itl_target = absl::Milliseconds(9), o.seconds_per_prefill_token = 1e-3;
+                         })},
+            PropertyCase{"TimedGroups", With([](HarnessOptions& o) {
+                           o.itl_target = absl::Milliseconds(9), o.seconds_per_prefill_token = 1e-3;
+                           o.group_windows = {0, 24}, o.num_blocks = 60;
+                         })},
             PropertyCase{"OneBitKeys", With([](HarnessOptions& o) { o.chain_hash = &OneBitHash; })},
             PropertyCase{"OneBitKeysTinyPool",
                          With([](HarnessOptions& o) { o.chain_hash = &OneBitHash, o.num_blocks = 20; }), true}),
