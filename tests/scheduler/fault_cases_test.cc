@@ -61,6 +61,56 @@ TEST(SchedulerFaultTest, B036_NobodyIsPreemptedWhoseBlocksDoNotBecomeFree) {
   EXPECT_LE(h.scheduler.stats().preemptions, 4);
 }
 
+// The blocks of one that has ended go when the plan in flight that holds it is done. Whoever lacks them waits for that
+// instead of stopping others.
+enum class Ends { kByLength, kByEos, kAborted };
+
+class DeferredFreeTest : public testing::TestWithParam<Ends> {};
+
+TEST_P(DeferredFreeTest, B036_NobodyIsPreemptedForWhatAPlanInFlightIsGoingToFree) {
+  const int32_t kOutput = 9;  // then each holds 3 blocks, and all want a fourth
+  SamplingParams ending = Tokens(GetParam() == Ends::kByLength ? kOutput : 40);
+  int deferred = 0;
+  for (int32_t seed = 1; seed <= 12; ++seed) {
+    HarnessOptions options = {.num_blocks = 1 + 9, .block_size = 8, .prefix_caching = false, .max_plans_in_flight = 2};
+    if (GetParam() == Ends::kByEos) {
+      const EngineRequest alone = MakeEngineRequest(Ids(16, seed), ending, options.block_size, KeyContext());
+      const auto output = FakeRunner::ExpectedOutputs(alone, options.max_model_len, {})[0];
+      const auto eos = std::find(output.begin(), output.end(), output[kOutput - 1]);
+      if (eos - output.begin() != kOutput - 1) continue;  // it would end earlier
+      options.eos_ids = {*eos};
+      ending.ignore_eos = false;
+    }
+    SchedulerHarness h(options);
+    const uint64_t first = h.Add(Ids(16, 100), Tokens(16)), ends = h.Add(Ids(16, seed), ending);
+    h.Step();
+    const uint64_t last = h.Add(Ids(16, 102), Tokens(16));  // who might be stopped instead
+    while (!h.seen(first).finished) {
+      const bool wanted = h.blocks.num_unused() == 0 && h.seen(first).ids[0].size() >= kOutput - 1;
+      if (wanted && GetParam() == Ends::kAborted && h.scheduler.num_in_flight() > 0 && !h.seen(ends).finished) {
+        h.Abort(ends);
+        EXPECT_EQ(h.blocks.num_unused(), 0) << "a plan in flight holds it";
+      }
+      const bool may_overlap = h.scheduler.num_in_flight() == 1;
+      const bool made = h.MaySchedule() && h.Schedule();
+      const auto is_first = [first](const ScheduledSequence& s) { return s.sequence->group->request.handle == first; };
+      const bool passed = !made || std::none_of(h.plan.sequences.begin(), h.plan.sequences.end(), is_first);
+      deferred += may_overlap && passed && h.blocks.num_unused() == 0;
+      if (!made) h.Commit();
+      ASSERT_EQ(h.scheduler.stats().preemptions, 0) << "seed " << seed;
+    }
+    h.RunAll(100);
+    EXPECT_EQ(h.scheduler.stats().preemptions, 0);
+    h.ExpectCorrect(first);
+    h.ExpectCorrect(last);
+    if (GetParam() != Ends::kAborted) h.ExpectCorrect(ends);
+    h.ExpectIdle();
+  }
+  EXPECT_GT(deferred, 0) << "plans that waited for blocks";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, DeferredFreeTest, testing::Values(Ends::kByLength, Ends::kByEos, Ends::kAborted));
+
 TEST(SchedulerFaultTest, B037_AfterAPreemptionTheOthersGoOnInTheNextStep) {
   SchedulerHarness h({.num_blocks = 13, .block_size = 4, .prefix_caching = false, .max_num_batched_tokens = 12});
   const uint64_t handles[] = {h.Add(Ids(16, 1), Tokens(20)), h.Add(Ids(16, 2), Tokens(20)),
@@ -226,7 +276,8 @@ TEST(SchedulerFaultTest, B053_ALateAbortOfAnOldRequestDoesNotTouchANewOne) {
   h.ExpectIdle();
 }
 
-// Penalties are not built yet; min_tokens and sampling positions count outputs alone.
+// min_tokens and sampling positions count outputs alone. Penalties are not built; ids of a real model:
+// tests/integration/overload_faults_test.cc.
 TEST(SchedulerFaultTest, B055_AfterARecomputationOutputIsStillOutput) {
   SchedulerHarness h({.num_blocks = 24, .block_size = 4});
   std::vector<uint64_t> handles;
