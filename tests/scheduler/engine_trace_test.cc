@@ -181,6 +181,7 @@ class RunningTraceTest : public EngineTraceTest {
     clock.now = [this] { return absl::FromUnixSeconds(now_); };
     auto engine = CreateEngineWithRunner(options_, config_, std::move(runner), clock);
     ASSERT_TRUE(engine.ok()) << engine.status();
+    collector_.reset();  // reads from the engine before
     engine_ = *std::move(engine);
     collector_ = std::make_unique<OutputCollector>(*engine_, 1);
     engine_->Start();
