@@ -7,7 +7,7 @@ QUIRE_MODEL_FILE=SmolLM2-135M-Instruct.Q4_1.gguf
 QUIRE_MODEL_SHA256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 QUIRE_MODEL_DIR=${XDG_CACHE_HOME:-$HOME/.cache}/quire/models
 
-QUIRE_BUILD_PACKAGES=(ca-certificates ccache cmake g++ libabsl-dev libcli11-dev libgrpc++-dev libpcre2-dev libprotobuf-dev
+QUIRE_BUILD_PACKAGES=(ca-certificates ccache cmake g++ libabsl-dev libboost-dev libcli11-dev libgrpc++-dev libpcre2-dev libprotobuf-dev
   libspdlog-dev libssl-dev libutf8proc-dev libxxhash-dev mold ninja-build nlohmann-json3-dev pkg-config protobuf-compiler
   protobuf-compiler-grpc python3 python3-pip)
 

@@ -23,6 +23,8 @@
 #include "server/daemon/signals.h"
 #include "server/frontend/frontend.h"
 #include "server/grpc/grpc_server.h"
+#include "server/http/http_api.h"
+#include "server/http/http_server.h"
 #include "spdlog/spdlog.h"
 
 namespace quire {
@@ -65,14 +67,33 @@ void LogEngine(const EngineInfo& info) {
 
 // The ports that clients come to.
 struct Ports {
-  std::unique_ptr<GrpcServer> main;
+  std::unique_ptr<GrpcServer> main;   // null: no gRPC
   std::unique_ptr<GrpcServer> admin;  // null: administration is at the main one
+  std::unique_ptr<HttpApi> http_api;
+  std::unique_ptr<HttpServer> http;  // null: no HTTP
 
   void ForEach(const std::function<void(GrpcServer&)>& body) const {
-    body(*main);
+    if (main != nullptr) body(*main);
     if (admin != nullptr) body(*admin);
   }
 };
+
+absl::Status OpenHttp(const ServerConfig& config, Ports* ports) {
+  HttpApiOptions api;
+  api.version = kVersion;
+  ports->http_api = std::make_unique<HttpApi>(std::move(api));
+  HttpServerOptions options;
+  options.listen = config.http_listen;
+  options.max_body_bytes = config.max_request_bytes;
+  options.max_connections = config.max_connections;
+  options.idle_timeout = config.http_idle_timeout;
+  options.stall_timeout = config.stall_timeout;
+  options.allowed_origins = config.allowed_origins;
+  QUIRE_ASSIGN_OR_RETURN(
+      ports->http,
+      HttpServer::Start(std::move(options), [api = ports->http_api.get()](auto exchange) { api->Handle(exchange); }));
+  return absl::OkStatus();
+}
 
 absl::StatusOr<Ports> OpenPorts(const ServerConfig& config) {
   GrpcServerOptions options;
@@ -80,10 +101,14 @@ absl::StatusOr<Ports> OpenPorts(const ServerConfig& config) {
   options.serves_admin = config.admin_listen.empty();
   options.stall_timeout = config.stall_timeout;
   options.version = kVersion;
+  options.max_message_bytes = config.max_request_bytes;
   options.max_num_seqs = config.engine.scheduler.max_num_seqs;
   options.max_num_batched_tokens = config.engine.scheduler.max_num_batched_tokens;
   Ports ports;
-  QUIRE_ASSIGN_OR_RETURN(ports.main, GrpcServer::Start(options));
+  if (!options.listen.empty()) {
+    QUIRE_ASSIGN_OR_RETURN(ports.main, GrpcServer::Start(options));
+  }
+  if (!config.http_listen.empty()) QUIRE_RETURN_IF_ERROR(OpenHttp(config, &ports));
   if (options.serves_admin) return ports;
   options.listen = config.admin_listen;
   options.option = "--admin-listen";
@@ -99,14 +124,20 @@ bool Drain(const ServerConfig& config, Signals& signals, const Ports& ports, Fro
   NotifySystemd("STOPPING=1");
   if (config.lame_duck > absl::ZeroDuration()) {
     ports.ForEach(set_draining);
+    if (ports.http != nullptr) ports.http_api->SetDraining();
     if (signals.WaitFor(2, absl::Now() + config.lame_duck)) return true;
   }
   frontend.BeginDrain();
   ports.ForEach(set_draining);
+  if (ports.http != nullptr) {
+    ports.http_api->SetDraining();
+    ports.http->SetDraining();
+  }
   const absl::Time deadline = absl::Now() + config.drain_timeout;
   static constexpr absl::Duration kSlice = absl::Milliseconds(50);  // how late a second signal may be noticed
   const auto slice = [deadline] { return std::min(deadline, absl::Now() + kSlice); };
-  while (!frontend.WaitIdle(slice()) || !ports.main->WaitStreamsSent(slice())) {
+  while (!frontend.WaitIdle(slice()) || (ports.main != nullptr && !ports.main->WaitStreamsSent(slice())) ||
+         (ports.http != nullptr && !ports.http->WaitSent(slice()))) {
     if (signals.WaitFor(2, absl::InfinitePast())) return true;
     if (absl::Now() >= deadline) {
       spdlog::warn("drain timeout: {} requests are aborted, other streams may be unsent", frontend.num_live_requests());
@@ -137,9 +168,12 @@ int Serve(const ServerConfig& config, Signals& signals) {
   LogEngine(info);
   signals.SetEarlyExit(nullptr);
   ports->ForEach([&frontend](GrpcServer& server) { server.SetFrontend(&frontend); });
+  if (ports->http != nullptr) ports->http_api->SetFrontend(&frontend);
+  const std::string grpc = ports->main == nullptr ? "" : " grpc=" + ports->main->address();
+  const std::string http = ports->http == nullptr ? "" : " http=" + ports->http->address();
   const std::string admin = ports->admin == nullptr ? "" : " admin=" + ports->admin->address();
-  std::fprintf(stderr, "quired: ready grpc=%s model=%s device=%s kv_blocks=%d block_size=%d%s\n",
-               ports->main->address().c_str(), config.model.served_model_names.front().c_str(),
+  std::fprintf(stderr, "quired: ready%s%s model=%s device=%s kv_blocks=%d block_size=%d%s\n", grpc.c_str(),
+               http.c_str(), config.model.served_model_names.front().c_str(),
                std::string(Name(config.engine.device)).c_str(), info.num_kv_blocks, info.block_size, admin.c_str());
   NotifySystemd("READY=1");
 
@@ -149,6 +183,7 @@ int Serve(const ServerConfig& config, Signals& signals) {
   // Only statuses are still to be written; an idle connection shall not hold us.
   const absl::Time deadline = absl::Now() + (at_once ? absl::ZeroDuration() : absl::Seconds(1));
   ports->ForEach([deadline](GrpcServer& server) { server.Shutdown(deadline); });
+  if (ports->http != nullptr) ports->http->Shutdown();
   spdlog::info("stopped");
   return kExitOk;
 }

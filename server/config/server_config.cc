@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "server/config/exit_code.h"
 #include "server/config/flag_helpers.h"
 
 namespace quire {
@@ -22,17 +23,12 @@ std::string EnvironmentName(const std::string& option) {
   return name;
 }
 
+constexpr int64_t kMostRequestBytes = 1 << 30;
+
 void AddServerFlags(CLI::App& app, ServerConfig& config) {
-  app.add_option_function<std::string>(
-         "--grpc-listen",
-         [&config](const std::string& address) {
-           if (address.empty())
-             throw CLI::ArgumentMismatch("--grpc-listen: must not be empty: without HTTP nothing else would listen",
-                                         CLI::ExitCodes::ArgumentMismatch);
-           config.grpc_listen = address;
-         },
-         "HOST:PORT, port 0 picks a free one; or unix:PATH")
-      ->default_str(config.grpc_listen)
+  app.add_option("--grpc-listen", config.grpc_listen,
+                 "HOST:PORT, port 0 picks a free one; or unix:PATH; empty: no gRPC")
+      ->capture_default_str()
       ->type_name("ADDRESS");
   app.add_option("--schedule-trace-dir", config.engine.schedule_trace_dir,
                  "where `quire trace start` may make files; default: nowhere, and it is refused")
@@ -40,15 +36,26 @@ void AddServerFlags(CLI::App& app, ServerConfig& config) {
   app.add_option("--admin-listen", config.admin_listen,
                  "HOST:PORT or unix:PATH for quire.v1.Admin, which is then not at --grpc-listen; default: there")
       ->type_name("ADDRESS");
-  app.add_option_function<std::string>(
-         "--http-listen",
-         [](const std::string& address) {
-           if (!address.empty())
-             throw CLI::ArgumentMismatch("--http-listen: HTTP is not built yet; leave it empty",
-                                         CLI::ExitCodes::ArgumentMismatch);
-         },
-         "HTTP is not built yet: must be empty")
+  app.add_option("--http-listen", config.http_listen,
+                 "HOST:PORT of the OpenAI API, port 0 picks a free one; empty: no HTTP")
+      ->capture_default_str()
       ->type_name("ADDRESS");
+  app.add_option_function<std::string>(
+         "--max-request-bytes",
+         [&config](const std::string& text) {
+           const absl::StatusOr<int64_t> value = ParseBytes(text);
+           if (!value.ok() || *value < 1024 || *value > kMostRequestBytes)
+             RefuseValue("--max-request-bytes", text, "a size in [1KiB, 1GiB]");
+           config.max_request_bytes = *value;
+         },
+         "of a request, over HTTP and gRPC")
+      ->default_str("64MiB");
+  AddIntFlag(app, "--max-connections", config.max_connections, 1, 1'000'000, "over HTTP; beyond: 503");
+  AddSecondsFlag(app, "--http-idle-timeout", config.http_idle_timeout, 0.1, 86400,
+                 "seconds that an HTTP connection may wait between requests");
+  app.add_option("--allowed-origins", config.allowed_origins,
+                 "origins whose pages may read answers over HTTP (CORS), such as https://chat.example; * is any")
+      ->type_name("ORIGIN");
   constexpr double kDay = 86400;
   AddSecondsFlag(app, "--drain-timeout", config.drain_timeout, 0, kDay,
                  "seconds that SIGTERM leaves to queued and running requests");
@@ -161,6 +168,11 @@ std::optional<ServerConfig> ParseServerConfig(int argc, const char* const* argv,
     app.parse(args);
   } catch (const CLI::ParseError& error) {
     *exit_code = ReportParseError(app, error, given);
+    return std::nullopt;
+  }
+  if (config.grpc_listen.empty() && (config.http_listen.empty() || !config.admin_listen.empty())) {
+    std::cerr << "quired: --grpc-listen: must not be empty without --http-listen, or with --admin-listen\n";
+    *exit_code = kExitUsage;
     return std::nullopt;
   }
   if (print_config) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "scheduler/engine_options.h"
@@ -17,7 +18,12 @@ inline constexpr char kVersion[] = "0.1.0";
 struct ServerConfig {
   EngineOptions engine;
   ModelFlags model;
-  std::string grpc_listen = "127.0.0.1:50051";       // HOST:PORT or unix:PATH
+  std::string grpc_listen = "127.0.0.1:50051";  // HOST:PORT or unix:PATH
+  std::string http_listen = "127.0.0.1:8000";   // HOST:PORT; empty: no HTTP
+  int64_t max_request_bytes = 64 << 20;         // a body over HTTP, a message over gRPC
+  int32_t max_connections = 4096;               // over HTTP
+  absl::Duration http_idle_timeout = absl::Seconds(60);
+  std::vector<std::string> allowed_origins;          // of pages that may read answers over HTTP (CORS)
   std::string admin_listen;                          // the same, for quire.v1.Admin alone; empty: with gRPC
   absl::Duration drain_timeout = absl::Seconds(30);  // from SIGTERM to aborting what still runs
   absl::Duration lame_duck = absl::ZeroDuration();   // after SIGTERM: not ready but still accepting

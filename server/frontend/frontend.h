@@ -108,6 +108,7 @@ class Frontend {
   void Stop();
 
   const EngineInfo& info() const { return engine_.info(); }
+  const Tokenizer& tokenizer() const { return tokenizer_; }
   EngineStats GetEngineStats() const { return engine_.GetStats(); }
   bool IsHealthy() const { return engine_.IsHealthy(); }
   const FrontendOptions& options() const { return options_; }

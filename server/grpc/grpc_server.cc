@@ -25,7 +25,6 @@
 namespace quire {
 namespace {
 
-constexpr int kMaxReceiveBytes = 64 << 20;
 constexpr absl::Duration kWatchInterval = absl::Milliseconds(100);
 
 // What gRPC's core has to say is rarely for an operator.
@@ -74,7 +73,7 @@ bool SomebodyListens(const std::string& unix_path) {
 int Milliseconds(absl::Duration duration) { return static_cast<int>(absl::ToInt64Milliseconds(duration)); }
 
 void SetArguments(const GrpcServerOptions& options, grpc::ServerBuilder* builder) {
-  builder->SetMaxReceiveMessageSize(kMaxReceiveBytes);
+  builder->SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
   builder->SetMaxSendMessageSize(-1);
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(options.keepalive_time));

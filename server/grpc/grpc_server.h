@@ -30,6 +30,7 @@ struct GrpcServerOptions {
   // Clients that ping more often are sent away. Gateways ping idle connections every 10 to 30 s, some clients each
   // second; a ping costs nothing.
   absl::Duration min_ping_interval = absl::Milliseconds(500);
+  int64_t max_message_bytes = 64 << 20;  // that a client may send; at most 2 GiB
   std::string version;
   int32_t max_num_seqs = 0, max_num_batched_tokens = 0;  // for GetModelInfo
 };

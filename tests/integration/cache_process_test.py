@@ -44,7 +44,7 @@ class DaemonTest(unittest.TestCase):
 
     def setUp(self):
         self.daemon = subprocess.Popen(
-            [QUIRED, "--model", make_model(), "--device", "sim", "--sim-time-scale", "0", "--grpc-listen",
+            [QUIRED, "--model", make_model(), "--device", "sim", "--sim-time-scale", "0", "--http-listen", "", "--grpc-listen",
              "127.0.0.1:0", "--kv-blocks", "64", "--block-size", str(BLOCK), *self.OPTIONS],
             stderr=subprocess.PIPE, text=True)
         for line in self.daemon.stderr:
@@ -162,11 +162,11 @@ class AdminPortTest(DaemonTest):
         self.assertIn("UNIMPLEMENTED", self.quire("stats", code=1, server=self.admin_address))
         self.quire("stats")
         self.quire("health", "--service", "quire.v1.Admin", server=self.admin_address)
-        taken = subprocess.run([QUIRED, "--model", make_model(), "--device", "sim", "--grpc-listen", "127.0.0.1:0",
+        taken = subprocess.run([QUIRED, "--model", make_model(), "--device", "sim", "--http-listen", "", "--grpc-listen", "127.0.0.1:0",
                                 "--admin-listen", self.admin_address], stderr=subprocess.PIPE, text=True, timeout=60)
         self.assertEqual(taken.returncode, 69)
         self.assertIn("--admin-listen: cannot listen", taken.stderr)
-        wrong = subprocess.run([QUIRED, "--model", make_model(), "--device", "sim", "--grpc-listen", "127.0.0.1:0",
+        wrong = subprocess.run([QUIRED, "--model", make_model(), "--device", "sim", "--http-listen", "", "--grpc-listen", "127.0.0.1:0",
                                 "--admin-listen", "nowhere"], stderr=subprocess.PIPE, text=True, timeout=60)
         self.assertEqual(wrong.returncode, 78)
 

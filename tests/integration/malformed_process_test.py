@@ -49,7 +49,7 @@ def commands(path):
     tokenizer = [] if path.endswith(".gguf") else ["--tokenizer", os.path.join(FOLDER, "gguf/ok_model.gguf")]
     pool = ["--device", "cpu", "--kv-blocks", "8", "--threads", "1"]
     return {
-        "quired": [QUIRED, "--model", path, "--check-config", "--grpc-listen", f"unix:{WORK.name}/socket", *pool,
+        "quired": [QUIRED, "--model", path, "--check-config", "--http-listen", "", "--grpc-listen", f"unix:{WORK.name}/socket", *pool,
                    *tokenizer],
         "quire inspect": [QUIRE, "inspect", path],
         "quire_offline": [OFFLINE, "--model", path, "--requests", "/dev/null", *pool],

@@ -70,7 +70,7 @@ class Daemon:
     def __init__(self, model, *arguments, time_scale="0.02"):
         self.process = subprocess.Popen(
             [QUIRED, "--model", model, "--device", "sim", "--sim-time-scale", time_scale, "--block-size", "8",
-             "--kv-blocks", "300", "--grpc-listen", "127.0.0.1:0", *arguments], stderr=subprocess.PIPE, text=True)
+             "--kv-blocks", "300", "--http-listen", "", "--grpc-listen", "127.0.0.1:0", *arguments], stderr=subprocess.PIPE, text=True)
         self.log = ""
         self.address = None
         for line in self.process.stderr:

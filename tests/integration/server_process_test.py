@@ -119,7 +119,7 @@ class Daemon:
     """A quired that serves, or its exit code if it never did."""
 
     def __init__(self, *args, listen="127.0.0.1:0"):
-        self.process = subprocess.Popen([QUIRED, "--model", MODEL, "--device", "sim", "--grpc-listen", listen,
+        self.process = subprocess.Popen([QUIRED, "--model", MODEL, "--device", "sim", "--http-listen", "", "--grpc-listen", listen,
                                          "--kv-blocks", "512", *args], stderr=subprocess.PIPE, text=True)
         self.lines = []
         self.address = None
@@ -234,16 +234,15 @@ class ProcessTest(unittest.TestCase):
     def test_exit_codes(self):
         daemon = Daemon()
         for code, args in ((69, ["--grpc-listen", daemon.address]), (66, ["--model", "/no/such/model"]),
-                           (64, ["--no-such-option"]), (64, ["--http-listen", "127.0.0.1:1"]), (64, ["--grpc-listen", ""]),
-                           (78, ["--block-size", "3"]), (78, ["--grpc-listen", "nonsense"])):
+                           (64, ["--no-such-option"]), (69, ["--http-listen", "192.0.2.1:1"]), (64, ["--grpc-listen", ""]),
+                           (78, ["--block-size", "3"]), (78, ["--grpc-listen", "nonsense"]), (78, ["--http-listen", "nonsense"])):
             with self.subTest(args=args):
-                base = [QUIRED, "--device", "sim", "--grpc-listen", "127.0.0.1:0", "--model", MODEL]
-                base = [value for key, value in zip([None] + base, base)
-                        if not (value in args or key in args)]  # an option is given once
-                result = subprocess.run(base + args, stderr=subprocess.PIPE, text=True, timeout=60)
+                options = {"--device": "sim", "--http-listen": "", "--grpc-listen": "127.0.0.1:0", "--model": MODEL}
+                options = [text for name, value in options.items() if name not in args for text in (name, value)]
+                result = subprocess.run([QUIRED] + options + args, stderr=subprocess.PIPE, text=True, timeout=60)
                 self.assertEqual(result.returncode, code, result.stderr)
                 self.assertTrue(result.stderr.strip())
-        check = subprocess.run([QUIRED, "--model", MODEL, "--device", "sim", "--grpc-listen", "127.0.0.1:0",
+        check = subprocess.run([QUIRED, "--model", MODEL, "--device", "sim", "--http-listen", "", "--grpc-listen", "127.0.0.1:0",
                                 "--check-config"], timeout=60)
         self.assertEqual(check.returncode, 0)
         self.assertEqual(daemon.stop(), 0)

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/config/exit_code.h"
 #include "server/config/server_config.h"
@@ -206,14 +208,6 @@ TEST(ServerConfigTest, TwoOptionsThatExcludeEachOtherExitSixtyFourWhereverTheySt
   expect_refused(Parse({"--model", "m"}));
 }
 
-TEST(ServerConfigTest, SomethingMustListen) {
-  const Parsed empty = Parse({"--model", "m", "--grpc-listen", ""});
-  EXPECT_EQ(empty.exit_code, 64);
-  EXPECT_NE(empty.err.find("--grpc-listen: must not be empty"), std::string::npos) << empty.err;
-  EXPECT_EQ(Parse({"--model", "m", "--grpc-listen="}).exit_code, 64);
-  EXPECT_EQ(Parse({"--model", "m", "--grpc-listen", "unix:x"}).config->grpc_listen, "unix:x");
-}
-
 TEST(ServerConfigTest, PreemptionSwapsToTheHostTier) {
   const auto mode = [](const std::string& text) {
     return Parse({"--model", "m", "--preemption", text}).config->engine.scheduler.preemption;
@@ -226,11 +220,25 @@ TEST(ServerConfigTest, PreemptionSwapsToTheHostTier) {
   EXPECT_EQ(Parse({"--model", "m", "--host-kv-memory", "0"}).config->engine.host_kv_bytes, 0);
 }
 
-TEST(ServerConfigTest, HttpIsNotBuiltYet) {
-  const Parsed parsed = Parse({"--model", "m", "--http-listen", "127.0.0.1:8000"});
-  EXPECT_EQ(parsed.exit_code, 64);
-  EXPECT_NE(parsed.err.find("HTTP"), std::string::npos);
-  EXPECT_TRUE(Parse({"--model", "m", "--http-listen", ""}).config.has_value());
+TEST(ServerConfigTest, HttpOptions) {
+  EXPECT_EQ(Parse({"--model", "m"}).config->http_listen, "127.0.0.1:8000");
+  EXPECT_EQ(Parse({"--model", "m", "--http-listen", ""}).config->http_listen, "");
+  EXPECT_EQ(Parse({"--model", "m", "--max-request-bytes", "1MiB"}).config->max_request_bytes, 1 << 20);
+  EXPECT_EQ(Parse({"--model", "m", "--max-request-bytes", "2GiB"}).exit_code, 78);
+  EXPECT_EQ(Parse({"--model", "m", "--max-connections", "0"}).exit_code, 78);
+  EXPECT_EQ(Parse({"--model", "m", "--http-idle-timeout", "2.5"}).config->http_idle_timeout, absl::Seconds(2.5));
+  EXPECT_THAT(
+      Parse({"--model", "m", "--allowed-origins", "https://a.example", "https://b.example"}).config->allowed_origins,
+      ::testing::ElementsAre("https://a.example", "https://b.example"));
+}
+
+TEST(ServerConfigTest, SomethingMustListen) {
+  const Parsed nothing = Parse({"--model", "m", "--grpc-listen", "", "--http-listen", ""});
+  EXPECT_EQ(nothing.exit_code, 64);
+  EXPECT_NE(nothing.err.find("--grpc-listen: must not be empty"), std::string::npos) << nothing.err;
+  EXPECT_EQ(Parse({"--model", "m", "--grpc-listen", "unix:x"}).config->grpc_listen, "unix:x");
+  EXPECT_EQ(Parse({"--model", "m", "--grpc-listen", "", "--admin-listen", "127.0.0.1:1"}).exit_code, 64);
+  EXPECT_EQ(Parse({"--model", "m", "--grpc-listen", ""}).config->grpc_listen, "");
 }
 
 TEST(ServerConfigTest, SeedsDifferUnlessGiven) {

@@ -1,0 +1,166 @@
+#include "server/http/completion_format.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "model/tokenizer/utf8.h"
+
+namespace quire {
+namespace {
+
+constexpr float kLowestLogprob = -9999;  // JSON has no infinity
+
+float Finite(float logprob) { return std::max(logprob, kLowestLogprob); }
+
+int64_t CountCharacters(std::string_view bytes) {
+  return std::count_if(bytes.begin(), bytes.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+}
+
+bool BeginsInsideCharacter(std::string_view bytes) {
+  return !bytes.empty() && (static_cast<unsigned char>(bytes[0]) & 0xC0) == 0x80;
+}
+
+Json FinishReasonOf(const SequenceDelta& delta) {
+  if (!delta.finish) return nullptr;
+  return delta.finish->reason == FinishReason::kLength ? "length" : "stop";
+}
+
+Json StopReasonOf(const SequenceDelta& delta) {
+  if (!delta.finish) return nullptr;
+  if (delta.finish->stop == Finish::Stop::kStopString) return delta.finish->stop_string;
+  if (delta.finish->stop == Finish::Stop::kStopToken) return delta.finish->token_id;
+  return nullptr;
+}
+
+}  // namespace
+
+std::string Dump(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+std::string SseEvent(const Json& object) { return absl::StrCat("data: ", Dump(object), "\n\n"); }
+
+CompletionFormat::CompletionFormat(const Tokenizer& tokenizer, const CompletionRequest& request, std::string id,
+                                   std::string model, int64_t created)
+    : tokenizer_(tokenizer),
+      is_chat_(request.is_chat),
+      stream_(request.stream),
+      skip_special_tokens_(request.prompts.front().skip_special_tokens),
+      return_token_ids_(request.return_token_ids),
+      id_(std::move(id)),
+      model_(std::move(model)),
+      created_(created) {}
+
+Json CompletionFormat::Choice(const SequenceDelta& delta, const PromptEcho* echo, ChoiceState* state) const {
+  Json choice = {{"index", state->index}};
+  if (is_chat_) {
+    Json message = Json::object();
+    if (!state->begun) message["role"] = "assistant";
+    message["content"] = delta.text;
+    choice[stream_ ? "delta" : "message"] = std::move(message);
+    choice["logprobs"] = ChatLogprobs(delta);
+  } else {
+    choice["text"] = echo == nullptr ? delta.text : echo->text + delta.text;
+    choice["logprobs"] = CompletionLogprobs(delta, echo, state);
+  }
+  choice["finish_reason"] = FinishReasonOf(delta);
+  choice["stop_reason"] = StopReasonOf(delta);
+  if (return_token_ids_) {
+    if (echo != nullptr) choice["prompt_token_ids"] = echo->ids;
+    choice["token_ids"] = delta.token_ids;
+  }
+  state->begun = true;
+  return choice;
+}
+
+Json CompletionFormat::Object(Json choices, const UsageCount* usage, bool is_chunk) const {
+  const char* const name = !is_chat_ ? "text_completion" : is_chunk ? "chat.completion.chunk" : "chat.completion";
+  Json object = {{"id", id_},
+                 {"object", name},
+                 {"created", created_},
+                 {"model", model_},
+                 {"choices", std::move(choices)},
+                 {"system_fingerprint", nullptr}};
+  if (usage != nullptr) {
+    object["usage"] = {{"prompt_tokens", usage->prompt_tokens},
+                       {"completion_tokens", usage->completion_tokens},
+                       {"total_tokens", usage->prompt_tokens + usage->completion_tokens},
+                       {"prompt_tokens_details", {{"cached_tokens", usage->cached_tokens}}}};
+  }
+  return object;
+}
+
+std::string CompletionFormat::TokenText(int32_t id) const {
+  const std::string_view bytes = tokenizer_.TokenBytes(id);
+  if (utf8::IsValid(bytes)) return std::string(bytes);
+  std::string text = "bytes:";
+  for (const char c : bytes) absl::StrAppendFormat(&text, "\\x%02x", static_cast<unsigned char>(c));
+  return text;
+}
+
+Json CompletionFormat::CompletionLogprobs(const SequenceDelta& delta, const PromptEcho* echo,
+                                          ChoiceState* state) const {
+  const bool has_echo = echo != nullptr && !echo->logprobs.empty();
+  if (delta.logprobs.empty() && !has_echo) return nullptr;
+  Json tokens = Json::array(), logprobs = Json::array(), tops = Json::array(), offsets = Json::array();
+  const auto add = [&](int32_t id, const PositionLogprobs& position, bool is_hidden) {
+    const std::string_view bytes = tokenizer_.TokenBytes(id);
+    tokens.push_back(TokenText(id));
+    offsets.push_back(std::max<int64_t>(state->num_chars - (BeginsInsideCharacter(bytes) ? 1 : 0), 0));
+    if (!is_hidden) state->num_chars += CountCharacters(bytes);
+    if (position.rank == 0) {  // the first token of a prompt
+      logprobs.push_back(nullptr);
+      tops.push_back(nullptr);
+      return;
+    }
+    logprobs.push_back(Finite(position.logprob));
+    Json top = Json::object();
+    for (const TokenLogprob& entry : position.top) top[TokenText(entry.token_id)] = Finite(entry.logprob);
+    if (!top.empty()) top[TokenText(id)] = Finite(position.logprob);
+    tops.push_back(top.empty() ? Json(nullptr) : std::move(top));
+  };
+  if (has_echo) {
+    // A special token stands in the echoed text only where its spelling does.
+    size_t at = 0;
+    for (size_t i = 0; i < std::min(echo->ids.size(), echo->logprobs.size()); ++i) {
+      const std::string_view bytes = tokenizer_.TokenBytes(echo->ids[i]);
+      const bool is_hidden = tokenizer_.IsSpecial(echo->ids[i]) && echo->text.compare(at, bytes.size(), bytes) != 0;
+      if (!is_hidden) at = std::min(at + bytes.size(), echo->text.size());
+      add(echo->ids[i], echo->logprobs[i], is_hidden);
+    }
+    state->num_chars = CountCharacters(echo->text);
+  } else if (echo != nullptr) {
+    state->num_chars = CountCharacters(echo->text);
+  }
+  for (size_t i = 0; i < delta.logprobs.size(); ++i) {
+    const int32_t id = delta.logprobs[i].token_id;
+    add(id, delta.logprobs[i], skip_special_tokens_ && tokenizer_.IsSpecial(id));
+  }
+  return {{"tokens", std::move(tokens)},
+          {"token_logprobs", std::move(logprobs)},
+          {"top_logprobs", std::move(tops)},
+          {"text_offset", std::move(offsets)}};
+}
+
+Json CompletionFormat::ChatToken(int32_t id, float logprob) const {
+  const std::string_view bytes = tokenizer_.TokenBytes(id);
+  Json numbers = Json::array();
+  for (const char c : bytes) numbers.push_back(static_cast<unsigned char>(c));
+  return {{"token", TokenText(id)}, {"logprob", Finite(logprob)}, {"bytes", std::move(numbers)}, {"id", id}};
+}
+
+Json CompletionFormat::ChatLogprobs(const SequenceDelta& delta) const {
+  if (delta.logprobs.empty()) return nullptr;
+  Json content = Json::array();
+  for (const PositionLogprobs& position : delta.logprobs) {
+    Json entry = ChatToken(position.token_id, position.logprob);
+    Json tops = Json::array();
+    for (const TokenLogprob& top : position.top) tops.push_back(ChatToken(top.token_id, top.logprob));
+    entry["top_logprobs"] = std::move(tops);
+    content.push_back(std::move(entry));
+  }
+  return {{"content", std::move(content)}, {"refusal", nullptr}};
+}
+
+}  // namespace quire

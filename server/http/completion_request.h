@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/frontend/generate_request.h"
+#include "server/http/http_message.h"
+#include "server/http/json_fields.h"
+
+namespace quire {
+
+// A request to /v1/completions or /v1/chat/completions: what the front end shall do, and how the answer looks.
+struct CompletionRequest {
+  std::vector<GenerateRequest> prompts;  // at least one; they differ in prompt and request_id
+  int64_t n = 1;                         // sequences of each prompt in the answer
+  bool is_chat = false;
+  bool stream = false;
+  bool include_usage = false, continuous_usage = false;  // of stream_options
+  bool echo = false;                                     // the prompt comes before the text
+  bool prompt_only = false;                              // max_tokens 0 with echo: nothing but the prompt
+  bool return_token_ids = false;
+  std::string request_id;  // of the header or the body; may be empty
+  std::string model;       // as asked for; may be empty
+};
+
+// Reads the body of /v1/completions and the headers that go with it (x-request-id, x-request-timeout-ms, x-tenant).
+// Ranges are the front end's business; what Quire cannot do is refused by name. Errors by InvalidField.
+absl::StatusOr<CompletionRequest> ParseCompletionRequest(const HttpRequest& request, const Json& body);
+
+}  // namespace quire

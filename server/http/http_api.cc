@@ -1,0 +1,268 @@
+#include "server/http/http_api.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "server/frontend/errors.h"
+#include "server/http/http_errors.h"
+#include "server/http/json_fields.h"
+
+namespace quire {
+namespace {
+
+constexpr size_t kMaxTokenizeBytes = 4 << 20, kMaxDetokenizeIds = 1 << 20;
+
+HttpResponse JsonResponse(const Json& body, int status = 200) {
+  HttpResponse response;
+  response.status = status;
+  response.body = Dump(body);
+  return response;
+}
+
+HttpResponse Empty(int status) {
+  HttpResponse response;
+  response.status = status;
+  response.content_type.clear();
+  return response;
+}
+
+absl::Status Loading() {
+  return RetryAfter(absl::UnavailableError("the model is still being loaded"), absl::Seconds(1));
+}
+
+// Bodies are JSON and say so: then no page of another origin can send one without being asked about it first (CORS).
+absl::Status CheckContentType(const HttpRequest& request) {
+  const std::string* const type = request.Find("content-type");
+  if (type == nullptr) return absl::OkStatus();
+  const std::string media = type->substr(0, type->find(';'));
+  if (absl::EqualsIgnoreCase(media, "application/json") || absl::EndsWithIgnoreCase(media, "+json"))
+    return absl::OkStatus();
+  return InvalidField("Content-Type", absl::StrCat("'", media, "' is not understood; send application/json"));
+}
+
+// The body of a POST, or its refusal, which has been sent.
+std::optional<Json> ReadBody(const std::shared_ptr<HttpExchange>& exchange) {
+  absl::Status status = CheckContentType(exchange->request());
+  if (status.ok()) {
+    absl::StatusOr<Json> body = ParseBody(exchange->request().body);
+    if (body.ok()) return *std::move(body);
+    status = body.status();
+  }
+  exchange->Respond(ErrorResponse(status));
+  return std::nullopt;
+}
+
+}  // namespace
+
+HttpApi::HttpApi(HttpApiOptions options)
+    : options_(std::move(options)), started_(absl::ToUnixSeconds(absl::Now())), pinger_([this] { PingStreams(); }) {}
+
+HttpApi::~HttpApi() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  pinger_.join();
+}
+
+const std::vector<HttpApi::Route>& HttpApi::Routes() {
+  static const auto* const kRoutes = new std::vector<Route>{
+      {"GET", "/health", &HttpApi::Health},
+      {"GET", "/ready", &HttpApi::Ready},
+      {"GET", "/version", &HttpApi::Version},
+      {"GET", "/load", &HttpApi::Load},
+      {"GET", "/metrics", &HttpApi::Metrics},
+      {"GET", "/openapi.json", &HttpApi::OpenApi},
+      {"GET", "/v1/models", &HttpApi::Models},
+      {"GET", "/v1/models/", &HttpApi::Model},
+      {"POST", "/v1/completions", &HttpApi::Completions},
+      {"POST", "/tokenize", &HttpApi::Tokenize},
+      {"POST", "/detokenize", &HttpApi::Detokenize},
+  };
+  return *kRoutes;
+}
+
+void HttpApi::SetFrontend(Frontend* frontend) { frontend_ = frontend; }
+
+void HttpApi::Handle(const std::shared_ptr<HttpExchange>& exchange) {
+  const HttpRequest& request = exchange->request();
+  std::vector<std::string> methods;
+  for (const Route& route : Routes()) {
+    const std::string_view path = route.path;
+    const bool matches = path.back() == '/'
+                             ? request.path.size() > path.size() && absl::StartsWith(request.path, route.path)
+                             : request.path == path;
+    if (!matches) continue;
+    const std::string_view method = route.method;
+    if (request.method == method || (request.method == "HEAD" && method == "GET")) {
+      Frontend* const frontend = frontend_;
+      if (frontend == nullptr) return exchange->Respond(ErrorResponse(Loading()));
+      return (this->*route.answer)(exchange, *frontend);
+    }
+    methods.emplace_back(method);
+    if (method == "GET") methods.emplace_back("HEAD");
+  }
+  if (methods.empty()) return exchange->Respond(ErrorResponse(404, "there is nothing at this path"));
+  methods.emplace_back("OPTIONS");
+  const bool asked = request.method == "OPTIONS";
+  HttpResponse response = asked ? Empty(204) : ErrorResponse(405, "this method does not go with this path");
+  response.headers.emplace_back("Allow", absl::StrJoin(methods, ", "));
+  exchange->Respond(std::move(response));
+}
+
+// --- state
+
+void HttpApi::Health(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend) {
+  exchange->Respond(Empty(frontend.IsHealthy() ? 200 : 503));
+}
+
+void HttpApi::Ready(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend) {
+  exchange->Respond(Empty(frontend.IsHealthy() && !draining_ && !frontend.draining() ? 200 : 503));
+}
+
+void HttpApi::Version(const std::shared_ptr<HttpExchange>& exchange, Frontend&) {
+  exchange->Respond(JsonResponse({{"version", options_.version}}));
+}
+
+void HttpApi::Load(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend) {
+  const EngineStats stats = frontend.GetEngineStats();
+  exchange->Respond(JsonResponse({{"server_load", frontend.num_live_requests()},
+                                  {"requests_running", stats.requests_running},
+                                  {"requests_waiting", stats.requests_waiting},
+                                  {"kv_blocks_total", stats.kv_blocks_total},
+                                  {"kv_blocks_free", stats.kv_blocks_free + stats.kv_blocks_cached}}));
+}
+
+void HttpApi::Metrics(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend) {
+  if (!options_.metrics) return exchange->Respond(ErrorResponse(404, "there is nothing at this path"));
+  HttpResponse response;
+  response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  response.body = options_.metrics(frontend);
+  exchange->Respond(std::move(response));
+}
+
+void HttpApi::OpenApi(const std::shared_ptr<HttpExchange>& exchange, Frontend&) {
+  Json paths = Json::object();
+  for (const Route& route : Routes()) {
+    std::string path = route.path;
+    if (path.back() == '/') path += "{id}";
+    std::string method = route.method;
+    for (char& c : method) c = static_cast<char>(c - 'A' + 'a');
+    paths[path][method] = {{"responses", {{"200", {{"description", "OK"}}}}}};
+  }
+  exchange->Respond(JsonResponse({{"openapi", "3.1.0"},
+                                  {"info", {{"title", "Quire"}, {"version", options_.version}}},
+                                  {"paths", std::move(paths)}}));
+}
+
+// --- models
+
+Json HttpApi::ModelCard(const Frontend& frontend, const std::string& name) const {
+  return {{"id", name},
+          {"object", "model"},
+          {"created", started_},
+          {"owned_by", "quire"},
+          {"root", frontend.options().served_model_names.front()},
+          {"parent", nullptr},
+          {"max_model_len", frontend.info().max_model_len},
+          {"permission", Json::array()},
+          {"meta", {{"n_vocab", frontend.info().config.vocab_size}}}};
+}
+
+void HttpApi::Models(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend) {
+  Json cards = Json::array();
+  for (const std::string& name : frontend.options().served_model_names) cards.push_back(ModelCard(frontend, name));
+  exchange->Respond(JsonResponse({{"object", "list"}, {"data", std::move(cards)}}));
+}
+
+void HttpApi::Model(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend) {
+  const std::string name = exchange->request().path.substr(std::string_view("/v1/models/").size());
+  const std::vector<std::string>& served = frontend.options().served_model_names;
+  if (std::find(served.begin(), served.end(), name) == served.end())
+    return exchange->Respond(ErrorResponse(absl::NotFoundError("this model is not served")));
+  exchange->Respond(JsonResponse(ModelCard(frontend, name)));
+}
+
+// --- text
+
+void HttpApi::Completions(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend) {
+  const std::optional<Json> body = ReadBody(exchange);
+  if (!body) return;
+  absl::StatusOr<CompletionRequest> request = ParseCompletionRequest(exchange->request(), *body);
+  if (!request.ok()) return exchange->Respond(ErrorResponse(request.status()));
+  Watch(CompletionCall::Start(exchange, frontend, *std::move(request)));
+}
+
+void HttpApi::Tokenize(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend) {
+  const std::optional<Json> body = ReadBody(exchange);
+  if (!body) return;
+  JsonFields fields(*body);
+  const std::optional<std::string> text = fields.String("prompt");
+  const bool add_special_tokens = fields.Bool("add_special_tokens").value_or(true);
+  const bool with_strings = fields.Bool("return_token_strs").value_or(false);
+  if (!text) fields.Refuse("prompt", "is missing");
+  if (text && text->size() > kMaxTokenizeBytes)
+    fields.Refuse("prompt", absl::StrCat(text->size(), " bytes are too long; at most ", kMaxTokenizeBytes));
+  if (!fields.status().ok()) return exchange->Respond(ErrorResponse(fields.status()));
+  frontend.Tokenize(*text, add_special_tokens,
+                    [exchange, &frontend, with_strings](const absl::StatusOr<std::vector<int32_t>>& ids) {
+                      if (!ids.ok()) return exchange->Respond(ErrorResponse(ids.status()));
+                      Json strings = nullptr;
+                      if (with_strings) {
+                        strings = Json::array();
+                        for (const int32_t id : *ids) strings.push_back(frontend.tokenizer().TokenBytes(id));
+                      }
+                      exchange->Respond(JsonResponse({{"count", ids->size()},
+                                                      {"max_model_len", frontend.info().max_model_len},
+                                                      {"tokens", *ids},
+                                                      {"token_strs", std::move(strings)}}));
+                    });
+}
+
+void HttpApi::Detokenize(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend) {
+  const std::optional<Json> body = ReadBody(exchange);
+  if (!body) return;
+  JsonFields fields(*body);
+  std::vector<int64_t> ids = fields.Ints("tokens");
+  if (fields.Get("tokens") == nullptr) fields.Refuse("tokens", "is missing");
+  if (ids.size() > kMaxDetokenizeIds)
+    fields.Refuse("tokens", absl::StrCat(ids.size(), " ids are too many; at most ", kMaxDetokenizeIds));
+  const bool skip_special_tokens = fields.Bool("skip_special_tokens").value_or(false);
+  if (!fields.status().ok()) return exchange->Respond(ErrorResponse(fields.status()));
+  frontend.Detokenize(std::move(ids), skip_special_tokens, [exchange](const absl::StatusOr<std::string>& text) {
+    if (!text.ok()) return exchange->Respond(ErrorResponse(text.status()));
+    exchange->Respond(JsonResponse({{"prompt", *text}}));
+  });
+}
+
+// --- pings
+
+void HttpApi::Watch(const std::shared_ptr<CompletionCall>& call) {
+  MutexLock lock(&mutex_);
+  calls_.push_back(call);
+}
+
+void HttpApi::PingStreams() {
+  const absl::Duration tick = std::min(options_.ping_interval / 4, absl::Seconds(1));
+  const auto stopping = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; };
+  while (true) {
+    std::vector<std::shared_ptr<CompletionCall>> live;
+    {
+      MutexLock lock(&mutex_);
+      if (mutex_.AwaitWithDeadline(stopping, absl::Now() + tick)) return;
+      std::erase_if(calls_, [&live](const std::weak_ptr<CompletionCall>& known) {
+        std::shared_ptr<CompletionCall> call = known.lock();
+        if (call == nullptr) return true;
+        live.push_back(std::move(call));
+        return false;
+      });
+    }
+    for (const auto& call : live) call->PingIfSilent(absl::Now(), options_.ping_interval);
+  }
+}
+
+}  // namespace quire

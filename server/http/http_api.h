@@ -1,0 +1,78 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
+#include "kernels/base/mutex.h"
+#include "server/frontend/frontend.h"
+#include "server/http/completion_call.h"
+#include "server/http/http_message.h"
+
+namespace quire {
+
+struct HttpApiOptions {
+  std::string version;
+  absl::Duration ping_interval = absl::Seconds(15);  // a silent stream says so often that it is still there
+  // The text of /metrics; empty: 404.
+  std::function<std::string(const Frontend&)> metrics;
+};
+
+// What is served over HTTP: OpenAI's completions and models, tokenize and detokenize, health, ready, version, load,
+// metrics, openapi.json (protocols.md 2). A route is one row of a table. Any thread; nothing blocks.
+class HttpApi {
+ public:
+  explicit HttpApi(HttpApiOptions options);
+  ~HttpApi();
+
+  // The handler of an HttpServer, which must have ended before this object does.
+  void Handle(const std::shared_ptr<HttpExchange>& exchange);
+
+  // The model is loaded: requests go to `frontend`, which must outlive the server. Before, everything is 503.
+  void SetFrontend(Frontend* frontend);
+  // /ready is 503 from now on.
+  void SetDraining() { draining_ = true; }
+
+ private:
+  using Answer = void (HttpApi::*)(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend);
+  struct Route {
+    const char* method;
+    const char* path;  // one that ends in '/' stands for all below it
+    Answer answer;
+  };
+  static const std::vector<Route>& Routes();
+
+  void Health(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend);
+  void Ready(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend);
+  void Version(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend);
+  void Load(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend);
+  void Models(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend);
+  void Model(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend);
+  void Metrics(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend);
+  void OpenApi(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend);
+  void Completions(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend);
+  void Tokenize(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend);
+  void Detokenize(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend);
+
+  Json ModelCard(const Frontend& frontend, const std::string& name) const;
+  void Watch(const std::shared_ptr<CompletionCall>& call);
+  // Pings silent streams until the end.
+  void PingStreams();
+
+  const HttpApiOptions options_;
+  const int64_t started_;  // seconds since the epoch
+  std::atomic<Frontend*> frontend_ = nullptr;
+  std::atomic<bool> draining_ = false;
+
+  Mutex mutex_;
+  std::vector<std::weak_ptr<CompletionCall>> calls_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread pinger_;
+};
+
+}  // namespace quire

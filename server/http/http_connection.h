@@ -1,0 +1,96 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "boost/asio/ip/tcp.hpp"
+#include "boost/asio/thread_pool.hpp"
+#include "boost/beast/core/flat_buffer.hpp"
+#include "boost/beast/core/tcp_stream.hpp"
+#include "boost/beast/http/parser.hpp"
+#include "boost/beast/http/string_body.hpp"
+#include "kernels/base/mutex.h"
+#include "server/http/http_message.h"
+#include "server/http/http_server.h"
+
+namespace quire {
+
+// What connections share; outlives them.
+struct HttpShared {
+  HttpServerOptions options;
+  HttpServer::Handler handler;
+  boost::asio::thread_pool large_bodies{1};
+  std::atomic<bool> draining = false;
+  std::atomic<int32_t> num_connections = 0;
+  std::atomic<int64_t> num_stalled = 0;
+
+  Mutex mutex;
+  int64_t num_exchanges ABSL_GUARDED_BY(mutex) = 0;  // requests handed over whose answer is not sent to its end
+};
+
+// One client: reads a request, hands it over, writes its answer, reads the next. While an answer is made it reads on,
+// to notice that the client has gone and to keep what it sends ahead. Everything runs on the strand of its socket.
+class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
+ public:
+  HttpConnection(boost::asio::ip::tcp::socket socket, HttpShared& shared);
+  ~HttpConnection();
+
+  void Start();
+  // Answers whatever comes with 503 and closes: there are too many connections.
+  void Refuse();
+  // Any thread: closes once nothing is under way; `at_once`: now.
+  void Close(bool at_once);
+
+ private:
+  class Exchange;
+  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+
+  void ReadRequest();
+  void OnHeader(boost::beast::error_code error);
+  void ReadBody();
+  void OnBody(boost::beast::error_code error);
+  void Handle();
+  bool AnswerPreflight(const HttpRequest& request);
+  // The request cannot be read: says so and closes.
+  void RefuseRequest(int status, const std::string& message);
+  // Reads on while an answer is made.
+  void WatchClient();
+  void OnClientBytes(boost::beast::error_code error, size_t count);
+  void NoteGone();
+  // The next request is under way, or that one no longer.
+  void BeginAnswer();
+  void EndAnswer();
+
+  // Of the answer under way; `number` says to which request it belongs.
+  void Send(int64_t number, std::string bytes, bool is_end);
+  void WriteMore();
+  void OnWritten(boost::beast::error_code error);
+  void FinishAnswer();
+  // Closes so that the client still gets what was sent: it may be sending itself.
+  void Linger();
+  void ReadAway(int64_t room);
+
+  std::string Head(const HttpResponse& response, bool has_length, bool chunked);
+  HttpHeaders CorsHeaders() const;
+
+  HttpShared& shared_;
+  boost::beast::tcp_stream stream_;
+  boost::beast::flat_buffer buffer_;
+  std::optional<Parser> parser_;
+  std::weak_ptr<HttpListener> listener_;
+
+  int64_t number_ = 0;       // of the request under way
+  bool answering_ = false;   // it has been handed over and is not answered to the end
+  bool ended_ = false;       // its answer is all in outbox_ or beyond
+  bool keep_alive_ = false;  // after it
+  bool is_head_ = false, is_http10_ = false;
+  std::string origin_;  // of the request under way
+  bool watching_ = false, writing_ = false, gone_ = false, closed_ = false;
+  std::string outbox_, sending_;
+};
+
+}  // namespace quire

@@ -1,0 +1,328 @@
+// OpenAI's API over the real engine on the simulated model, whose tokens are bytes.
+
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "model/sim_runner.h"
+#include "scheduler/engine_with_runner.h"
+#include "server/http/http_api.h"
+#include "server/http/http_server.h"
+#include "tests/scheduler/engine_test_util.h"
+#include "tests/server/http_client.h"
+#include "tests/testing/fake_tokenizer.h"
+
+namespace quire {
+namespace {
+
+using ::nlohmann::json;
+using ::quire::testing::FakeTokenizer;
+using ::quire::testing::HttpClient;
+using ::quire::testing::ParseSse;
+using ::quire::testing::SseEvents;
+using ::quire::testing::StepGate;
+
+class HttpCompletionsTest : public ::testing::Test {
+ protected:
+  HttpCompletionsTest() {
+    SimRunnerOptions sim;
+    sim.config.vocab_size = 258;
+    sim.config.max_position_embeddings = 512;
+    sim.num_kv_blocks = 129;
+    sim.block_size = 16;
+    sim.time_scale = 0;
+    testing::RunnerHooks hooks;
+    hooks.before_step = [this](int64_t step, const ForwardBatch&) {
+      gate_.Pass(step);
+      return absl::OkStatus();
+    };
+    auto runner = CreateSimRunner(sim);
+    EXPECT_TRUE(runner.ok()) << runner.status();
+    engine_ = *CreateEngineWithRunner(EngineOptions(), sim.config,
+                                      std::make_unique<testing::HookedRunner>(*std::move(runner), hooks));
+    engine_->Start();
+    FrontendOptions options;
+    options.served_model_names = {"sim", "alias"};
+    options.seed = 1;
+    frontend_ = std::make_unique<Frontend>(*engine_, tokenizer_, options);
+    api_ = std::make_unique<HttpApi>(
+        HttpApiOptions{.version = "1.2", .ping_interval = absl::Milliseconds(20), .metrics = nullptr});
+    HttpServerOptions server;
+    server.listen = "127.0.0.1:0";
+    server_ = *HttpServer::Start(server, [this](const auto& exchange) { api_->Handle(exchange); });
+  }
+  ~HttpCompletionsTest() override {
+    gate_.Open();
+    frontend_->Stop();
+    server_->Shutdown();
+  }
+  void Load() { api_->SetFrontend(frontend_.get()); }
+
+  static json Request(json fields = json::object()) {
+    json request = {{"prompt", "hello"}, {"max_tokens", 8}, {"seed", 5}, {"ignore_eos", true}};
+    if (!fields.is_null()) request.update(fields);  // {} is null
+    return request;
+  }
+  HttpClient::Reply Complete(const json& fields, const std::string& headers = "") {
+    HttpClient client(server_->address());
+    return client.Post("/v1/completions", Request(fields), headers);
+  }
+
+  FakeTokenizer tokenizer_;
+  StepGate gate_{INT64_MAX};
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Frontend> frontend_;
+  std::unique_ptr<HttpApi> api_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(HttpCompletionsTest, EverythingIsUnavailableUntilTheModelIsLoaded) {
+  HttpClient client(server_->address());
+  for (const char* const path : {"/health", "/ready", "/v1/models"}) EXPECT_EQ(client.Get(path).status, 503) << path;
+  const HttpClient::Reply reply = client.Post("/v1/completions", Request());
+  EXPECT_EQ(reply.status, 503);
+  EXPECT_EQ(reply.headers.at("retry-after"), "1");
+  Load();
+  for (const char* const path : {"/health", "/ready", "/v1/models"}) EXPECT_EQ(client.Get(path).status, 200) << path;
+  api_->SetDraining();
+  EXPECT_EQ(client.Get("/health").status, 200);
+  EXPECT_EQ(client.Get("/ready").status, 503);
+}
+
+TEST_F(HttpCompletionsTest, SmallEndpoints) {
+  Load();
+  HttpClient client(server_->address());
+  EXPECT_EQ(client.Get("/version").json()["version"], "1.2");
+  const json models = client.Get("/v1/models").json();
+  ASSERT_EQ(models["data"].size(), 2u);
+  EXPECT_EQ(models["data"][0]["id"], "sim");
+  EXPECT_EQ(models["data"][0]["max_model_len"], 512);
+  EXPECT_EQ(client.Get("/v1/models/alias").json()["id"], "alias");
+  EXPECT_EQ(client.Get("/v1/models/other").status, 404);
+  EXPECT_EQ(client.Get("/load").json()["server_load"], 0);
+  EXPECT_TRUE(client.Get("/openapi.json").json()["paths"].contains("/v1/completions"));
+  EXPECT_EQ(client.Get("/nothing").status, 404);
+  const HttpClient::Reply wrong = client.Get("/v1/completions");
+  EXPECT_EQ(wrong.status, 405);
+  EXPECT_EQ(wrong.headers.at("allow"), "POST, OPTIONS");
+  EXPECT_EQ(client.Get("/health", "", "OPTIONS").headers.at("allow"), "GET, HEAD, OPTIONS");
+  EXPECT_EQ(client.Get("/version", "", "HEAD").status, 200);
+  EXPECT_EQ(client.Post("/tokenize", {{"prompt", "hi"}}).json()["tokens"], json({256, 'h', 'i'}));
+  EXPECT_EQ(client.Post("/tokenize", {{"prompt", "hi"}, {"add_special_tokens", false}}).json()["count"], 2);
+  EXPECT_EQ(client.Post("/detokenize", {{"tokens", {256, 'h', 'i'}}}).json()["prompt"], "<bos>hi");
+  EXPECT_EQ(client.Post("/tokenize", json::object()).status, 400);
+  EXPECT_EQ(client.Post("/detokenize", {{"tokens", "x"}}).json()["error"]["param"], "tokens");
+}
+
+TEST_F(HttpCompletionsTest, AStreamGivesWhatAWholeAnswerGives) {
+  Load();
+  for (const json& fields : {json::object(), json{{"n", 3}}, json{{"echo", true}}, json{{"logprobs", 2}},
+                             json{{"echo", true}, {"logprobs", 1}, {"n", 2}}, json{{"prompt", {"a", "bc"}}, {"n", 2}},
+                             json{{"prompt", {{1, 2}, {3}}}}, json{{"prompt", {70, 71, 72}}, {"echo", true}}}) {
+    SCOPED_TRACE(fields.dump());
+    const json whole = Complete(fields).json();
+    json streamed = fields;
+    streamed["stream"] = true;
+    streamed["stream_options"] = {{"include_usage", true}};
+    const HttpClient::Reply reply = Complete(streamed);
+    EXPECT_EQ(reply.headers.at("content-type"), "text/event-stream");
+    const SseEvents events = ParseSse(reply.body);
+    EXPECT_TRUE(events.done);
+    std::map<int, json> choices;
+    for (const json& event : events.objects) {
+      EXPECT_EQ(event["id"], events.objects[0]["id"]);
+      EXPECT_EQ(event["object"], "text_completion");
+      if (event["choices"].empty()) continue;
+      ASSERT_EQ(event["choices"].size(), 1u);
+      const json& part = event["choices"][0];
+      json& sum = choices.emplace(part["index"], json{{"text", ""}, {"logprobs", nullptr}}).first->second;
+      EXPECT_FALSE(sum.contains("finish_reason")) << "a part behind the end";
+      sum["text"] = sum["text"].get<std::string>() + part["text"].get<std::string>();
+      if (!part["logprobs"].is_null()) {
+        for (const char* const list : {"tokens", "token_logprobs", "top_logprobs", "text_offset"}) {
+          for (const json& item : part["logprobs"][list]) sum["logprobs"][list].push_back(item);
+        }
+      }
+      if (!part["finish_reason"].is_null()) sum["finish_reason"] = part["finish_reason"];
+    }
+    ASSERT_EQ(choices.size(), whole["choices"].size());
+    for (const json& choice : whole["choices"]) {
+      const json& sum = choices.at(choice["index"]);
+      for (const char* const field : {"text", "logprobs", "finish_reason"})
+        EXPECT_EQ(sum[field], choice[field]) << field;
+    }
+    EXPECT_EQ(events.objects.back()["choices"], json::array());
+    for (const char* const field : {"prompt_tokens", "completion_tokens", "total_tokens"})
+      EXPECT_EQ(events.objects.back()["usage"][field], whole["usage"][field]);
+  }
+}
+
+TEST_F(HttpCompletionsTest, EchoAndScoresCoverThePrompt) {
+  Load();
+  const json choice =
+      Complete({{"prompt", "h\u00e9"}, {"echo", true}, {"logprobs", 1}, {"max_tokens", 0}}).json()["choices"][0];
+  EXPECT_EQ(choice["text"], "h\u00e9");
+  EXPECT_EQ(choice["finish_reason"], "length");
+  EXPECT_EQ(choice["logprobs"]["tokens"], json({"<bos>", "h", "bytes:\\xc3", "bytes:\\xa9"}));
+  EXPECT_EQ(choice["logprobs"]["text_offset"], json({0, 0, 1, 1}));
+  EXPECT_TRUE(choice["logprobs"]["token_logprobs"][0].is_null());
+  EXPECT_TRUE(choice["logprobs"]["token_logprobs"][1].is_number());
+  EXPECT_EQ(Complete({{"max_tokens", 0}}).status, 400);
+}
+
+TEST_F(HttpCompletionsTest, B142ARefusalHasItsStatusInBothModes) {
+  Load();
+  const std::vector<std::pair<const char*, std::string>> cases = {
+      {R"({"prompt": null})", "prompt"},
+      {R"({"prompt": 7})", "prompt"},
+      {R"({"prompt": []})", "prompt"},
+      {R"({"prompt": ["a", 1]})", "prompt"},
+      {R"({"max_tokens": "many"})", "max_tokens"},
+      {R"({"max_tokens": 1e30})", "max_tokens"},
+      {R"({"temperature": [1]})", "temperature"},
+      {R"({"temperature": -1})", "temperature"},
+      {R"({"top_p": 1.5})", "top_p"},
+      {R"({"n": 5000000})", "n"},
+      {R"({"stop": 1})", "stop"},
+      {R"({"logit_bias": {"1": 2}})", "logit_bias"},
+      {R"({"suffix": "x"})", "suffix"},
+      {R"({"best_of": 0})", "best_of"},
+      {R"({"stream_options": 1})", "stream_options"},
+      {R"({"stream_options": {"include_usage": 1}})", "stream_options.include_usage"},
+  };
+  for (const auto& [fields, param] : cases) {
+    for (const bool stream : {false, true}) {
+      json request = json::parse(fields);
+      request["stream"] = stream;
+      const HttpClient::Reply reply = Complete(request);
+      EXPECT_EQ(reply.status, 400) << fields;
+      EXPECT_EQ(reply.json()["error"]["param"], param) << reply.body;
+      EXPECT_EQ(reply.json()["error"]["code"], 400);
+    }
+  }
+  EXPECT_EQ(Complete({{"prompt", std::string(600, 'x')}, {"stream", true}}).status, 400);
+  EXPECT_EQ(Complete({{"model", "other"}}).status, 404);
+  EXPECT_EQ(Complete({}, "X-Request-Timeout-Ms: soon\r\n").json()["error"]["param"], "x-request-timeout-ms");
+}
+
+TEST_F(HttpCompletionsTest, B138NullIsTheSameAsAbsent) {
+  Load();
+  for (const char* const field :
+       {"temperature", "top_p", "n", "stop", "stream", "stream_options", "logit_bias", "presence_penalty",
+        "frequency_penalty", "user", "logprobs", "suffix", "echo", "model", "best_of"}) {
+    EXPECT_EQ(Complete({{field, nullptr}}).status, 200) << field;
+  }
+}
+
+TEST_F(HttpCompletionsTest, B156BodiesThatAreNoRequest) {
+  Load();
+  HttpClient client(server_->address());
+  const auto status = [&](const std::string& body) {
+    client.Send(HttpClient::PostText("/v1/completions", body));
+    return client.Read().status;
+  };
+  for (const char* const body : {"", "null", "[]", "7", "\"x\"", "{", "{}", "{\"prompt\":", "{'prompt':'x'}"})
+    EXPECT_EQ(status(body), 400) << body;
+  EXPECT_EQ(status(std::string("\0", 1)), 400);
+  EXPECT_EQ(status(std::string(1 << 20, '[')), 400);
+  EXPECT_EQ(status("{\"prompt\":[" + std::string(5 << 20, ',') + "]}"), 400);
+  EXPECT_EQ(status("{\"prompt\":\"\xe6\xad\"}"), 400);
+  client.Send("POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}");
+  EXPECT_EQ(client.Read().json()["error"]["param"], "Content-Type");
+}
+
+TEST_F(HttpCompletionsTest, AnAbortInMidStreamEndsWithAnError) {
+  Load();
+  gate_.OpenUntil(3);
+  HttpClient client(server_->address());
+  client.Send(HttpClient::PostText("/v1/completions", Request({{"stream", true}, {"max_tokens", 100}}).dump(),
+                                   "X-Request-Id: me\r\n"));
+  gate_.AwaitStep(3);
+  EXPECT_EQ(client.ReadHead().headers.at("x-request-id"), "me");
+  frontend_->Abort({"me"});
+  gate_.Open();
+  std::string body;
+  for (std::string chunk; client.ReadChunk(&chunk);) body += chunk;
+  const SseEvents events = ParseSse(body);
+  EXPECT_TRUE(events.objects.back().contains("error"));
+  for (size_t i = 0; i + 1 < events.objects.size(); ++i)
+    EXPECT_TRUE(events.objects[i]["choices"][0]["finish_reason"].is_null());
+}
+
+TEST_F(HttpCompletionsTest, AClientThatGoesEndsItsRequests) {
+  Load();
+  gate_.OpenUntil(2);
+  {
+    HttpClient client(server_->address());
+    client.Send(HttpClient::PostText("/v1/completions", Request({{"max_tokens", 400}, {"n", 3}}).dump()));
+    gate_.AwaitStep(2);
+  }
+  ASSERT_TRUE(server_->WaitSent(absl::InfiniteFuture()));  // by its having gone: no step has ended
+  gate_.Open();
+  EXPECT_TRUE(frontend_->WaitIdle(absl::InfiniteFuture()));
+  EXPECT_EQ(frontend_->GetEngineStats().requests_aborted, 1);
+}
+
+TEST_F(HttpCompletionsTest, SilentStreamsSayThatTheyAreThere) {
+  Load();
+  gate_.OpenUntil(1);
+  HttpClient client(server_->address());
+  client.Send(HttpClient::PostText("/v1/completions", Request({{"stream", true}}).dump()));
+  EXPECT_EQ(client.ReadHead().status, 200);
+  std::string body, chunk;
+  while (body.find(":") == std::string::npos && client.ReadChunk(&chunk)) body += chunk;
+  gate_.Open();
+  while (client.ReadChunk(&chunk)) body += chunk;
+  const SseEvents events = ParseSse(body);
+  EXPECT_GE(events.comments, 1);
+  EXPECT_TRUE(events.done);
+}
+
+TEST_F(HttpCompletionsTest, ReadersThatDoNotKeepUpDelayNobody) {
+  Load();
+  HttpClient slow(server_->address(), /*receive_bytes=*/4096);
+  slow.Send(HttpClient::PostText("/v1/completions", Request(json::parse(R"({"stream": true, "n": 64, "logprobs": 20,
+      "max_tokens": 450, "stream_options": {"include_usage": true}})"))
+                                                        .dump()));
+  EXPECT_EQ(slow.ReadHead().status, 200);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(Complete({}).status, 200);
+  std::string body;
+  for (std::string chunk; slow.ReadChunk(&chunk);) body += chunk;
+  const SseEvents events = ParseSse(body);
+  EXPECT_TRUE(events.done);
+  EXPECT_EQ(events.objects.back()["usage"]["completion_tokens"], 64 * 450);
+}
+
+TEST_F(HttpCompletionsTest, ManyClientsComeAndGo) {
+  Load();
+  std::vector<std::thread> clients;
+  std::atomic<int> answered = 0;
+  for (int c = 0; c < 16; ++c) {
+    clients.emplace_back([&, c] {
+      std::mt19937 random(c);
+      for (int i = 0; i < 12; ++i) {
+        HttpClient client(server_->address());
+        const json request =
+            Request({{"stream", random() % 2 == 0}, {"max_tokens", 1 + random() % 60}, {"n", 1 + random() % 3}});
+        client.Send(HttpClient::PostText("/v1/completions", request.dump()));
+        if (random() % 3 == 0) continue;
+        answered += client.Read().status == 200;
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_GT(answered, 60);
+  EXPECT_TRUE(frontend_->WaitIdle(absl::InfiniteFuture()));
+  EXPECT_TRUE(server_->WaitSent(absl::InfiniteFuture()));
+  EXPECT_TRUE(engine_->WaitIdle(absl::InfiniteFuture()));
+  EXPECT_EQ(engine_->GetStats().kv_blocks_active, 0);
+  EXPECT_EQ(engine_->CheckInvariants(), absl::OkStatus());
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,253 @@
+// HTTP itself, with a handler that knows nothing of models.
+
+#include "server/http/http_server.h"
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "gtest/gtest.h"
+#include "server/http/http_errors.h"
+#include "tests/server/http_client.h"
+
+namespace quire {
+namespace {
+
+using ::quire::testing::HttpClient;
+
+// Answers /echo with the request, /wait when it is told to, and streams what it is given at /stream.
+class HttpServerTest : public ::testing::Test, public HttpListener {
+ protected:
+  HttpServerTest() { options_.listen = "127.0.0.1:0"; }
+  ~HttpServerTest() override {
+    if (server_ != nullptr) server_->Shutdown();
+  }
+
+  void Start() {
+    auto server = HttpServer::Start(options_, [this](std::shared_ptr<HttpExchange> exchange) {
+      if (exchange->request().path == "/wait") {
+        listener_ = std::shared_ptr<HttpListener>(this, [](HttpListener*) {});
+        exchange->SetListener(listener_);
+        waiting_ = std::move(exchange);
+        has_waiting_.Notify();
+        return;
+      }
+      if (exchange->request().path == "/forgotten") return;
+      HttpResponse response;
+      response.content_type = "text/plain";
+      response.body = exchange->request().method + " " + exchange->request().path + " " + exchange->request().body;
+      exchange->Respond(std::move(response));
+    });
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  void OnSent() override {}
+  void OnGone() override { gone_.Notify(); }
+
+  HttpServerOptions options_;
+  std::unique_ptr<HttpServer> server_;
+  std::shared_ptr<HttpListener> listener_;
+  std::shared_ptr<HttpExchange> waiting_;
+  absl::Notification has_waiting_, gone_;
+};
+
+TEST_F(HttpServerTest, B159OneConnectionServesManyRequests) {
+  Start();
+  HttpClient client(server_->address());
+  for (int i = 0; i < 200; ++i) {
+    const HttpClient::Reply reply = client.Get("/echo");
+    ASSERT_EQ(reply.status, 200);
+    ASSERT_EQ(reply.body, "GET /echo ");
+    ASSERT_EQ(reply.headers.at("connection"), "keep-alive");
+  }
+  EXPECT_EQ(server_->num_connections(), 1);
+}
+
+TEST_F(HttpServerTest, TheLastRequestOfAConnectionSaysSo) {
+  options_.max_requests_per_connection = 3;
+  Start();
+  HttpClient client(server_->address());
+  EXPECT_EQ(client.Get("/a").headers.at("connection"), "keep-alive");
+  EXPECT_EQ(client.Get("/b").headers.at("connection"), "keep-alive");
+  EXPECT_EQ(client.Get("/c").headers.at("connection"), "close");
+  EXPECT_TRUE(client.AtEnd());
+}
+
+TEST_F(HttpServerTest, PipelinedRequestsAreAnsweredInOrder) {
+  Start();
+  HttpClient client(server_->address());
+  std::string all;
+  for (int i = 0; i < 50; ++i) all += HttpClient::PostText("/n" + std::to_string(i), std::string(100, 'x'));
+  std::thread sender([&] { client.Send(all); });
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_EQ(client.Read().body, "POST /n" + std::to_string(i) + " " + std::string(100, 'x'));
+  }
+  sender.join();
+}
+
+TEST_F(HttpServerTest, BodiesComeInChunksAndAfterAContinue) {
+  Start();
+  HttpClient client(server_->address());
+  client.Send(
+      "POST /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nT: v\r\n\r\n");
+  EXPECT_EQ(client.Read().body, "POST /c abcde");
+  client.Send("POST /e HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n");
+  EXPECT_EQ(client.Read().status, 100);
+  client.Send("late");
+  EXPECT_EQ(client.Read().body, "POST /e late");
+  // Who does not wait for it gets it all the same.
+  client.Send("POST /e HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\nsoon");
+  HttpClient::Reply reply = client.Read();
+  if (reply.status == 100) reply = client.Read();
+  EXPECT_EQ(reply.body, "POST /e soon");
+}
+
+TEST_F(HttpServerTest, PathsLoseQueryHostAndPercentSigns) {
+  Start();
+  HttpClient client(server_->address());
+  EXPECT_EQ(client.Get("/a%20b%2fc?x=%41#y").body, "GET /a b/c ");
+  EXPECT_EQ(client.Get("http://h:1/a").body, "GET /a ");
+  EXPECT_EQ(client.Get("/50%").body, "GET /50% ");
+}
+
+TEST_F(HttpServerTest, HeadHasTheHeadOnly) {
+  Start();
+  HttpClient client(server_->address());
+  EXPECT_EQ(client.Get("/x", "", "HEAD").headers.at("content-length"), "8");
+  EXPECT_EQ(client.Get("/x").body, "GET /x ");  // nothing was left over
+}
+
+TEST_F(HttpServerTest, OldClientsGetNoChunks) {
+  Start();
+  HttpClient client(server_->address());
+  client.Send("GET /wait HTTP/1.0\r\n\r\n");
+  has_waiting_.WaitForNotification();
+  waiting_->BeginStream({});
+  waiting_->Write("one");
+  waiting_->Write("two");
+  waiting_->End();
+  const HttpClient::Reply reply = client.Read();
+  EXPECT_EQ(reply.headers.count("transfer-encoding"), 0u);
+  EXPECT_EQ(reply.body, "onetwo");
+  waiting_.reset();
+}
+
+TEST_F(HttpServerTest, B197ABodyOverTheLimitIsRefusedUnread) {
+  options_.max_body_bytes = 1000;
+  Start();
+  HttpClient client(server_->address());
+  client.Send("POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 1001\r\n\r\n");
+  const HttpClient::Reply declared = client.Read();
+  EXPECT_EQ(declared.status, 413);
+  EXPECT_EQ(declared.json()["error"]["message"], "the body is too long; at most 1000 bytes");
+  client.Send(std::string(1001, 'x'));
+  EXPECT_TRUE(client.AtEnd());
+  HttpClient chunks(server_->address());
+  chunks.Send("POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
+  for (int i = 0; i < 30; ++i) chunks.Send("64\r\n" + std::string(100, 'x') + "\r\n");
+  EXPECT_EQ(chunks.Read().status, 413);
+  HttpClient exact(server_->address());
+  exact.Send(HttpClient::PostText("/x", std::string(1000, 'x')));
+  EXPECT_EQ(exact.Read().status, 200);
+}
+
+TEST_F(HttpServerTest, WhatIsNoRequestIsRefused) {
+  options_.max_header_bytes = 1000;
+  Start();
+  const auto status = [this](const std::string& bytes) {
+    HttpClient client(server_->address());
+    client.Send(bytes);
+    client.ShutdownWrite();
+    return client.Read().status;
+  };
+  EXPECT_EQ(status("GET / HTTP/1.1\r\nHost: h\r\nX: " + std::string(2000, 'x') + "\r\n\r\n"), 431);
+  EXPECT_EQ(status("hello\r\n\r\n"), 400);
+  EXPECT_EQ(status("GET / HTTP/9.9\r\n\r\n"), 400);
+  EXPECT_EQ(status("POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n"), 400);
+  EXPECT_EQ(status("POST / HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd"), 400);
+  EXPECT_EQ(status("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), 400);
+  EXPECT_EQ(status("POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n"), 400);
+  // Two lengths are how requests are smuggled past a proxy.
+  EXPECT_EQ(status("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n"), 400);
+  EXPECT_EQ(status("GET / HTTP/1.1\r\nExpect: miracles\r\n\r\n"), 417);
+  EXPECT_EQ(status(""), 0);
+  EXPECT_EQ(status("GET / HT"), 0);
+}
+
+TEST_F(HttpServerTest, ConnectionsBeyondTheLimitAreTurnedAway) {
+  options_.max_connections = 2;
+  Start();
+  HttpClient first(server_->address()), second(server_->address());
+  EXPECT_EQ(first.Get("/x").status, 200);
+  EXPECT_EQ(second.Get("/x").status, 200);
+  HttpClient third(server_->address());
+  EXPECT_EQ(third.Read().status, 503);
+  EXPECT_TRUE(third.AtEnd());
+  EXPECT_EQ(first.Get("/x").status, 200);
+}
+
+TEST_F(HttpServerTest, AClientThatGoesIsNoticed) {
+  Start();
+  HttpClient client(server_->address());
+  client.Send("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
+  has_waiting_.WaitForNotification();
+  client.Close();
+  gone_.WaitForNotification();
+  waiting_->Respond({});
+  waiting_.reset();
+  EXPECT_TRUE(server_->WaitSent(absl::InfiniteFuture()));
+}
+
+TEST_F(HttpServerTest, AForgottenRequestIsAnInternalError) {
+  Start();
+  HttpClient client(server_->address());
+  EXPECT_EQ(client.Get("/forgotten").status, 500);
+  EXPECT_EQ(client.Get("/x").status, 200);
+}
+
+TEST_F(HttpServerTest, DrainingClosesBehindTheAnswerUnderWay) {
+  Start();
+  HttpClient idle(server_->address()), busy(server_->address());
+  EXPECT_EQ(idle.Get("/x").status, 200);
+  busy.Send("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
+  has_waiting_.WaitForNotification();
+  server_->SetDraining();
+  EXPECT_TRUE(idle.AtEnd());
+  EXPECT_FALSE(server_->WaitSent(absl::InfinitePast()));
+  waiting_->Respond({});
+  EXPECT_EQ(busy.Read().headers.at("connection"), "close");
+  EXPECT_TRUE(busy.AtEnd());
+  waiting_.reset();
+  EXPECT_TRUE(server_->WaitSent(absl::InfiniteFuture()));
+}
+
+TEST_F(HttpServerTest, PagesOfOtherOriginsReadAnswersOnlyIfAllowed) {
+  Start();
+  HttpClient closed(server_->address());
+  EXPECT_EQ(closed.Get("/x", "Origin: https://a.example\r\n").headers.count("access-control-allow-origin"), 0u);
+  server_->Shutdown();
+  options_.allowed_origins = {"https://a.example"};
+  Start();
+  HttpClient client(server_->address());
+  EXPECT_EQ(client.Get("/x", "Origin: https://a.example\r\n").headers.at("access-control-allow-origin"),
+            "https://a.example");
+  EXPECT_EQ(client.Get("/x", "Origin: https://b.example\r\n").headers.count("access-control-allow-origin"), 0u);
+  const HttpClient::Reply preflight =
+      client.Get("/x", "Origin: https://a.example\r\nAccess-Control-Request-Method: POST\r\n", "OPTIONS");
+  EXPECT_EQ(preflight.status, 204);
+  EXPECT_NE(preflight.headers.at("access-control-allow-methods").find("POST"), std::string::npos);
+  EXPECT_EQ(client.Get("/x").status, 200);
+}
+
+TEST_F(HttpServerTest, AddressesAreChecked) {
+  for (const char* const listen : {"", "x", ":1", "127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1:1x"}) {
+    EXPECT_EQ(HttpServer::Start({.listen = listen}, nullptr).status().code(), absl::StatusCode::kFailedPrecondition)
+        << listen;
+  }
+  Start();
+  EXPECT_EQ(HttpServer::Start({.listen = server_->address()}, nullptr).status().code(), absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace quire
