@@ -62,8 +62,7 @@ TEST(BeamsTest, CopiesOnlyPartFilledLastBlocks) {
   SchedulerHarness h({});
   const uint64_t handle = h.Add(Ids(21), Beams(4, 4, 30));
   size_t copies = 0;
-  int32_t steps = 0;
-  for (; h.scheduler.HasWork(); ++steps) {
+  while (h.scheduler.HasWork()) {
     h.Step();
     EXPECT_LE(h.plan.copies.size(), 4u);
     copies += h.plan.copies.size();
