@@ -11,7 +11,11 @@ constexpr int kHalf = 8;  // outputs of a register, half a tile
 constexpr int kMaxFloatRows = 2;
 
 // As in the AVX-512 unit.
-constexpr int kFetchBytes = 12 << 10;
+template <int kRows>
+constexpr bool kLoadsAhead = kRows < 4;
+template <int kRows>
+constexpr int kFetchBytes = kLoadsAhead<kRows> ? 4 << 10 : 12 << 10;
+static_assert(kFetchBytes<1> + 1024 <= kReadAheadBytes);
 
 using AliasedInt [[gnu::may_alias]] = int32_t;
 
@@ -38,12 +42,23 @@ inline __m256 LoadScales(const std::byte* array, int64_t index, int half) {
   return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(array + at * 2)));
 }
 
+// A load whose value nobody waits for, as assembly, or the compiler would drop it; or a prefetch.
+template <int kRows>
+inline void ReadAhead(const std::byte* line) {
+  if constexpr (kLoadsAhead<kRows>) {
+    __m128i unused;
+    asm volatile("vmovd %1, %0" : "=x"(unused) : "m"(*reinterpret_cast<const AliasedInt*>(line)));
+  } else {
+    _mm_prefetch(line, _MM_HINT_T1);
+  }
+}
+
 // The lines of a block that DotQuads does not touch.
-template <WeightFormat kFormat>
+template <WeightFormat kFormat, int kRows>
 inline void FetchScales(const std::byte* fetch) {
   constexpr IntFormat kInt = IntFormatOf(kFormat);
   for (int i = 0; i < kInt.scale_bytes() + kInt.minimum_bytes(); i += 64) {
-    _mm_prefetch(fetch + kInt.value_bytes() + i, _MM_HINT_T1);
+    ReadAhead<kRows>(fetch + kInt.value_bytes() + i);
   }
 }
 
@@ -79,7 +94,7 @@ inline void DotQuads(const std::byte* values, const std::byte* fetch, const std:
 #pragma GCC unroll 8
     for (int quad = begin; quad < begin + kStep; ++quad) {
       if (half == 0 && quad % (kInt.nibbles ? 2 : 1) == 0) {
-        _mm_prefetch(fetch + 64 * (kInt.nibbles ? quad / 2 : quad), _MM_HINT_T1);
+        ReadAhead<kRows>(fetch + 64 * (kInt.nibbles ? quad / 2 : quad));
       }
       __m256i w[kHalves];
 #pragma GCC unroll 2
@@ -160,7 +175,7 @@ void IntHalves(const WeightTiles& weight, int64_t tile_index, int half, const st
     for (int r = 0; r < kRows; ++r) __builtin_prefetch(out.data + r * out.stride + tile_index * kTileOutputs, 1);
   }
   const auto* record_at = reinterpret_cast<const Record<kRows>*>(panel);
-  const std::byte* fetch = tile + kFetchBytes;
+  const std::byte* fetch = tile + kFetchBytes<kRows>;
   for (int64_t b = 0; b < weight.blocks; ++b, values += kValueBytes, fetch += kBlockBytes, ++record_at) {
     const Record<kRows>& record = *record_at;
     const std::byte* q = record.q[0];
@@ -183,7 +198,7 @@ void IntHalves(const WeightTiles& weight, int64_t tile_index, int half, const st
     }
     LoadHalves<kInt.f32_scales>(tile, kInt.groups * b + kInt.groups - 1, half, scale);
     Accumulate(scale, record, sums, acc);
-    if (half == 0) FetchScales<kFormat>(fetch);
+    if (half == 0) FetchScales<kFormat, kRows>(fetch);
     if constexpr (kInt.has_minimum) {
       LoadHalves<kInt.f32_scales>(minimums, b, half, scale);
 #pragma GCC unroll 4

@@ -10,9 +10,15 @@ constexpr int kMaxPanelRows = 12;  // 12 float and 12 integer accumulators, weig
 constexpr int kMaxFloatRows = 4;
 constexpr int kFloatOutputs = 4;  // of the float kernel at once
 
-// A core that multiplies does not look far enough ahead to keep memory busy, and the hardware's prefetcher stops at
-// 4 KiB: fetch three pages ahead, a line beside each line that is used, in the order of addresses.
-constexpr int kFetchBytes = 12 << 10;
+// A core that multiplies does not look far enough ahead to keep memory busy. So a line beside each line that is used is
+// asked for ahead, in the order of addresses. For few rows by a load: loads start the hardware's prefetchers, as plain
+// reads do, while prefetch instructions do not and are no faster than the buffers of the first-level cache allow. Many
+// rows are slower than memory and would rather keep the first-level cache.
+template <int kRows>
+constexpr bool kLoadsAhead = kRows < 4;
+template <int kRows>
+constexpr int kFetchBytes = kLoadsAhead<kRows> ? 4 << 10 : 12 << 10;
+static_assert(kFetchBytes<1> + 1024 <= kReadAheadBytes);
 
 using AliasedInt [[gnu::may_alias]] = int32_t;
 
@@ -40,12 +46,23 @@ inline __m512 LoadScales(const std::byte* array, int64_t index) {
   return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(array + index * kTileOutputs * 2)));
 }
 
+// A load whose value nobody waits for, as assembly, or the compiler would drop it; or a prefetch.
+template <int kRows>
+inline void ReadAhead(const std::byte* line) {
+  if constexpr (kLoadsAhead<kRows>) {
+    __m128i unused;
+    asm volatile("vmovd %1, %0" : "=v"(unused) : "m"(*reinterpret_cast<const AliasedInt*>(line)));
+  } else {
+    _mm_prefetch(line, _MM_HINT_T1);
+  }
+}
+
 // The lines of a block that DotQuads does not touch.
-template <WeightFormat kFormat>
+template <WeightFormat kFormat, int kRows>
 inline void FetchScales(const std::byte* fetch) {
   constexpr IntFormat kInt = IntFormatOf(kFormat);
   for (int i = 0; i < kInt.scale_bytes() + kInt.minimum_bytes(); i += 64) {
-    _mm_prefetch(fetch + kInt.value_bytes() + i, _MM_HINT_T1);
+    ReadAhead<kRows>(fetch + kInt.value_bytes() + i);
   }
 }
 
@@ -67,7 +84,7 @@ inline void DotQuads(const std::byte* values, const std::byte* fetch, const std:
     const __m512i low = _mm512_set1_epi8(15);
 #pragma GCC unroll 4
     for (int v = kBegin / 2; v < kEnd / 2; ++v) {
-      _mm_prefetch(fetch + 64 * v, _MM_HINT_T1);
+      ReadAhead<kRows>(fetch + 64 * v);
       const __m512i both = _mm512_load_si512(values + 64 * v);
       const __m512i even = _mm512_and_si512(both, low);
 #pragma GCC unroll 12
@@ -79,7 +96,7 @@ inline void DotQuads(const std::byte* values, const std::byte* fetch, const std:
   } else {
 #pragma GCC unroll 8
     for (int quad = kBegin; quad < kEnd; ++quad) {
-      _mm_prefetch(fetch + 64 * quad, _MM_HINT_T1);
+      ReadAhead<kRows>(fetch + 64 * quad);
       const __m512i w = _mm512_load_si512(values + 64 * quad);
 #pragma GCC unroll 12
       for (int r = 0; r < kRows; ++r) Dot(sums[r], w, q + kBlock * r + 4 * quad);
@@ -105,7 +122,7 @@ void IntTile(const WeightTiles& weight, int64_t tile_index, const std::byte* pan
     for (int r = 0; r < kRows; ++r) __builtin_prefetch(out.data + r * out.stride + tile_index * kTileOutputs, 1);
   }
   const auto* record_at = reinterpret_cast<const Record<kRows>*>(panel);
-  const std::byte* fetch = tile + kFetchBytes;
+  const std::byte* fetch = tile + kFetchBytes<kRows>;
   for (int64_t b = 0; b < weight.blocks; ++b, values += kValueBytes, fetch += kBlockBytes, ++record_at) {
     const Record<kRows>& record = *record_at;
     const std::byte* q = record.q[0];
@@ -129,7 +146,7 @@ void IntTile(const WeightTiles& weight, int64_t tile_index, const std::byte* pan
     for (int r = 0; r < kRows; ++r) {
       acc[r] = _mm512_fmadd_ps(_mm512_mul_ps(scale, Broadcast(&record.scale[r])), _mm512_cvtepi32_ps(sums[r]), acc[r]);
     }
-    FetchScales<kFormat>(fetch);
+    FetchScales<kFormat, kRows>(fetch);
     if constexpr (kInt.has_minimum) {
       const __m512 minimum = LoadScales<kInt.f32_scales>(minimums, b);
 #pragma GCC unroll 12

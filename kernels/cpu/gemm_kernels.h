@@ -61,6 +61,9 @@ constexpr IntFormat IntFormatOf(WeightFormat format) {
   return {};
 }
 
+// Kernels may read so far behind the last tile of a part, and do nothing with what they find.
+inline constexpr int64_t kReadAheadBytes = 8 << 10;
+
 // One part of a packed weight: tiles of 16 outputs, `tile_bytes` (a multiple of 64) apart, 64-byte aligned. Outputs
 // past the part's rows have scale (or weights) zero.
 //

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "kernels/cpu/gemm_kernels.h"
 #include "kernels/cpu/huge_memory.h"
 
 namespace quire {
@@ -14,9 +15,9 @@ constexpr int64_t kAlignment = 64;
 }  // namespace
 
 absl::StatusOr<std::byte*> WeightArena::Allocate(int64_t bytes) {
-  if (bytes > left_) {
+  if (bytes + kReadAheadBytes > left_) {
     const bool own_region = bytes > kRegionBytes / 4;
-    absl::StatusOr<Buffer> region = AllocateHugeMemory(own_region ? bytes : kRegionBytes);
+    absl::StatusOr<Buffer> region = AllocateHugeMemory(own_region ? bytes + kReadAheadBytes : kRegionBytes);
     if (!region.ok()) return region.status();
     regions_.push_back(*std::move(region));
     std::byte* data = regions_.back().as<std::byte>();

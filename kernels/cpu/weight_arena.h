@@ -14,7 +14,8 @@ namespace quire {
 // arena, nothing before: a backend packs a model once. Not thread-safe.
 class WeightArena {
  public:
-  // Zeroed memory of `bytes` >= 0, aligned to 64 bytes. kResourceExhausted naming the bytes wanted.
+  // Zeroed memory of `bytes` >= 0, aligned to 64 bytes; kReadAheadBytes behind it can be read, too. kResourceExhausted
+  // naming the bytes wanted.
   absl::StatusOr<std::byte*> Allocate(int64_t bytes);
 
  private:
