@@ -51,9 +51,10 @@ double Scheduler::TokensOfSwap(const Sequence& sequence, int32_t needed_blocks) 
 void Scheduler::ReleaseForLater(Sequence* sequence) {
   BlockTable& table = sequence->table;
   if (table.empty()) return;
-  const bool swap = IsSwapWorthwhile(*sequence);
+  bool swap = IsSwapWorthwhile(*sequence);
+  if (swap && !UsesCache(*sequence)) swap = !IsIdleBeam(*sequence) && blocks_->SwapOut(table, &copies_);
   stats_.swaps += swap;
-  if (swap && !IsIdleBeam(*sequence) && !UsesCache(*sequence) && blocks_->SwapOut(table, &copies_)) return;
+  if (swap && !UsesCache(*sequence)) return;
   if (blocks_->has_host_tier() && !swap) {
     blocks_->Seal(table, sequence->tokens, sequence->keys);
     blocks_->KeepOffHost(table);

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "block_manager/block_manager.h"
 #include "tests/block_manager/naive_manager.h"
@@ -34,6 +35,18 @@ class Source {
   absl::Span<const uint8_t> bytes_;
 };
 
+// Layer groups, of which at most one has no window. The pool is as many pages then.
+void DrawGroups(Source& source, BlockManagerOptions* options) {
+  options->num_host_blocks = 0;
+  options->num_pages = options->num_blocks;
+  const bool full = source.OneIn(2);
+  if (full) options->group_windows.push_back(0);
+  for (int32_t more = 1 + source.Below(2); more > 0; --more) {
+    options->group_windows.push_back(1 + source.Below(std::min(255, 4 * options->block_size)));
+  }
+  if (!full) options->num_blocks *= 1 + source.Below(8);
+}
+
 BlockManagerOptions DrawOptions(Source& source) {
   static constexpr int32_t kBlockSizes[] = {1, 2, 3, 4, 8, 16, 32};
   BlockManagerOptions options;
@@ -48,6 +61,7 @@ BlockManagerOptions DrawOptions(Source& source) {
   options.num_remembered = source.Below(8);
   options.integrity = source.OneIn(2);
   if (source.OneIn(2)) options.num_host_blocks = source.Below(32);
+  if (source.OneIn(4)) DrawGroups(source, &options);
   if (source.OneIn(3)) options.chain_hash = &OneBitHash;
   return options;
 }
@@ -60,13 +74,15 @@ class BlockOps {
         options_(DrawOptions(source_)),
         real_(options_),
         naive_(options_),
-        memory_((int64_t{options_.num_blocks} + options_.num_host_blocks) * options_.block_size) {}
+        has_groups_(!options_.group_windows.empty()),
+        memory_((int64_t{has_groups_ ? options_.num_pages : options_.num_blocks} + options_.num_host_blocks) *
+                options_.block_size) {}
 
   std::string Run() {
     for (int64_t number = 0; !source_.empty(); ++number) {
       Operate();
       ++counts_.operations;
-      if (error_.empty()) error_ = naive_.Compare(real_);
+      if (error_.empty() && !has_groups_) error_ = naive_.Compare(real_);
       if (const absl::Status status = real_.CheckInvariants(); error_.empty() && !status.ok())
         error_ = std::string(status.message());
       if (error_.empty()) CheckContents();
@@ -175,7 +191,7 @@ class BlockOps {
     }
     const auto size = static_cast<int32_t>(s->tokens.size());
     const PrefixMatch match = real_.MatchPrefix(s->keys, s->tokens, size - 1, s->table);
-    Note(naive_.Match(s->keys, s->tokens, size - 1, match, &s->naive));
+    if (!has_groups_) Note(naive_.Match(s->keys, s->tokens, size - 1, match, &s->naive));
     counts_.hits += match.num_tokens > 0;
     counts_.partial_hits += match.partial_tokens > 0;
     sequences_.push_back(std::move(s));
@@ -184,28 +200,35 @@ class BlockOps {
   void Plan() {
     Sequence* s = Pick();
     if (s == nullptr || s->planned > 0) return;
-    const int32_t stored = s->naive.stored;
+    const int32_t stored = s->table.num_stored();
     if (stored == static_cast<int32_t>(s->tokens.size())) s->tokens.push_back(source_.Below(3));
     const auto size = static_cast<int32_t>(s->tokens.size());
     const int32_t total = source_.OneIn(3) ? stored + 1 + source_.Below(std::min(200, size - stored)) : size;
     const int64_t injected = source_.OneIn(12) ? 1 + source_.Below(6) : 0;
     real_.FailAtBlock(injected);
     std::vector<BlockCopy> copies;
+    const bool fits = real_.BlocksMissing(s->table, total) <= real_.num_unused();
     const bool ok = real_.Reserve(s->table, total, &copies).ok();
     real_.FailAtBlock(0);
-    Note(naive_.Reserve(total, ok, s->table.blocks(), copies, injected, &s->naive));
+    if (injected == 0 && ok != fits) Note("BlocksMissing and Reserve disagree");
+    if (!has_groups_) Note(naive_.Reserve(total, ok, s->table.blocks(), copies, injected, &s->naive));
     counts_.refusals += !ok;
     counts_.copies += static_cast<int64_t>(copies.size());
     copies_.insert(copies_.end(), copies.begin(), copies.end());
-    if (ok) s->planned = total;
+    if (ok) s->planned = real_.ReserveStep(s->table, total);
+    if (ok && s->planned <= stored) Note("a step cannot advance");
   }
 
   // Copies in order, then writes, then what a commit does.
   void Step() {
     const int32_t bs = options_.block_size;
-    for (const BlockCopy& copy : copies_) {
-      const bool within = !real_.IsHost(copy.src) && !real_.IsHost(copy.dst);
-      if (within && (real_.count(copy.dst) > 1 || real_.IsFindable(copy.dst))) {
+    for (auto next = copies_.begin(); next != copies_.end();) {
+      const BlockCopy copy = *next++;
+      // One whose table was cleared again may get another content later, even one that can be found.
+      const auto fills = [&copy](const BlockCopy& other) { return other.dst == copy.dst; };
+      const bool last = std::none_of(next, copies_.end(), fills);
+      const bool within = !has_groups_ && !real_.IsHost(copy.src) && !real_.IsHost(copy.dst);
+      if (within && last && (real_.count(copy.dst) > 1 || real_.IsFindable(copy.dst))) {
         Note("a copy goes to a block that others see");
       }
       const auto src = memory_.begin() + static_cast<int64_t>(copy.src) * bs;
@@ -213,16 +236,16 @@ class BlockOps {
     }
     copies_.clear();
     for (const auto& s : sequences_) {
-      for (int32_t p = s->naive.stored; p < s->planned; ++p) {
+      for (int32_t p = s->table.num_stored(); p < s->planned; ++p) {
         const BlockId block = s->table.blocks()[p / bs];
         if (real_.count(block) != 1 || real_.IsFindable(block)) Note("a block that others see is written");
-        memory_[s->table.slot(p, bs)] = Prefix(*s, p + 1);
+        for (int32_t group = 0; group < num_groups(); ++group) Slot(*s, group, p) = Prefix(*s, p + 1);
       }
     }
     for (const auto& s : sequences_) {
       if (s->planned == 0) continue;
       real_.Publish(s->table, s->tokens, s->planned, s->keys);
-      naive_.Publish(s->keys, s->tokens, s->planned, &s->naive);
+      if (!has_groups_) naive_.Publish(s->keys, s->tokens, s->planned, &s->naive);
       s->planned = 0;
     }
   }
@@ -231,7 +254,7 @@ class BlockOps {
   // sealed.
   void FailStep() {
     real_.CopiesFailed(copies_);
-    naive_.CopiesFailed(copies_);
+    if (!has_groups_) naive_.CopiesFailed(copies_);
     ++counts_.failed_steps;
     for (size_t i = sequences_.size(); i-- > 0;) {
       if (sequences_[i]->planned > 0 || AwaitsCopy(*sequences_[i])) Remove(i);
@@ -240,10 +263,22 @@ class BlockOps {
   }
 
   bool AwaitsCopy(const Sequence& s) const {
-    const auto held = s.table.blocks();
-    return std::any_of(copies_.begin(), copies_.end(), [&](const BlockCopy& copy) {
-      return std::find(held.begin(), held.end(), copy.dst) != held.end();
-    });
+    if (copies_.empty()) return false;
+    absl::flat_hash_set<BlockId> filled;
+    for (const BlockCopy& copy : copies_) filled.insert(copy.dst);
+    return real_.HoldsAny(s.table, filled);
+  }
+
+  int32_t num_groups() const { return has_groups_ ? static_cast<int32_t>(options_.group_windows.size()) : 1; }
+
+  // Where a token of a sequence stands in memory.
+  uint64_t& Slot(const Sequence& s, int32_t group, int32_t position) {
+    if (!has_groups_) return memory_[s.table.slot(position, options_.block_size)];
+    const int32_t i = position / options_.block_size;
+    const auto [begin, end] = s.table.paged(group);
+    const PageId page = real_.pages()->page(group, s.table.blocks()[i]);
+    if (i < begin || i >= end || page == kNoPage) Note("a table lacks a page");
+    return memory_[static_cast<int64_t>(page) * options_.block_size + position % options_.block_size];
   }
 
   // Also between plan and step, as a preemption by someone else in the same plan does.
@@ -253,24 +288,25 @@ class BlockOps {
     Sequence& s = *sequences_[i];
     if (!source_.OneIn(4)) {
       real_.Seal(s.table, s.tokens, s.keys);
-      naive_.Seal(s.keys, s.tokens, &s.naive);
+      if (!has_groups_) naive_.Seal(s.keys, s.tokens, &s.naive);
     }
     Remove(i);
   }
 
   void Remove(size_t i) {
     sequences_[i]->table.Clear();
-    naive_.Clear(&sequences_[i]->naive);
+    if (!has_groups_) naive_.Clear(&sequences_[i]->naive);
     sequences_.erase(sequences_.begin() + static_cast<int64_t>(i));
   }
 
   void Fork() {
     const Sequence* parent = Pick();
-    if (parent == nullptr || parent->planned > 0 || parent->naive.stored == 0 || sequences_.size() >= 12) return;
-    const int32_t num_tokens =
-        parent->naive.stored - source_.Below(std::min(parent->naive.stored, 2 * options_.block_size));
+    const int32_t stored = parent == nullptr ? 0 : parent->table.num_stored();
+    if (stored == 0 || parent->planned > 0 || sequences_.size() >= 12) return;
+    const int32_t num_tokens = stored - source_.Below(std::min(stored, 2 * options_.block_size));
     auto s = std::make_unique<Sequence>(real_.Fork(parent->table, num_tokens));
-    s->naive = naive_.Fork(parent->naive, num_tokens);
+    if (has_groups_ && s->table.empty()) return;  // what a window shows there is gone
+    if (!has_groups_) s->naive = naive_.Fork(parent->naive, num_tokens);
     s->tokens.assign(parent->tokens.begin(), parent->tokens.begin() + num_tokens);
     s->tokens.push_back(source_.Below(3));
     s->keys = parent->keys;
@@ -282,20 +318,20 @@ class BlockOps {
     Sequence* s = Pick();
     if (s == nullptr || s->planned > 0) return;
     real_.Seal(s->table, s->tokens, s->keys);
-    naive_.Seal(s->keys, s->tokens, &s->naive);
+    if (!has_groups_) naive_.Seal(s->keys, s->tokens, &s->naive);
   }
 
   void PassTime() {
     now_ += absl::Seconds(source_.Below(8));
     real_.AdvanceTime(now_);
-    naive_.AdvanceTime(now_);
+    if (!has_groups_) naive_.AdvanceTime(now_);
   }
 
   void Spare() {
     const Text text = DrawText();
     const PrefixKeys keys = KeysOf(text);
     real_.Spare(keys.root, keys.blocks, text);
-    naive_.Spare(keys, text);
+    if (!has_groups_) naive_.Spare(keys, text);
   }
 
   void Drop() {
@@ -323,13 +359,13 @@ class BlockOps {
       default:
         return;
     }
-    if (real != naive) Note(absl::StrCat(real, " blocks dropped, ", naive, " had to be"));
+    if (real != naive && !has_groups_) Note(absl::StrCat(real, " blocks dropped, ", naive, " had to be"));
   }
 
   void SetQuota() {
     const int32_t tenant = 1 + source_.Below(2), quota = source_.Below(12) - 1;
     real_.SetTenantQuota(tenant, quota);
-    naive_.SetQuota(tenant, quota);
+    if (!has_groups_) naive_.SetQuota(tenant, quota);
   }
 
   void SetHostUse() {
@@ -342,7 +378,7 @@ class BlockOps {
   // As a preemption in the same plan does.
   void SwapOut() {
     Sequence* s = Pick();
-    if (s == nullptr) return;
+    if (s == nullptr || has_groups_) return;
     std::vector<BlockCopy> copies;
     const bool ok = real_.SwapOut(s->table, &copies);
     Note(naive_.SwapOut(ok, s->table.blocks(), copies, &s->naive));
@@ -352,7 +388,7 @@ class BlockOps {
 
   void KeepOffHost() {
     const Sequence* s = Pick();
-    if (s == nullptr) return;
+    if (s == nullptr || has_groups_) return;
     real_.KeepOffHost(s->table);
     naive_.KeepOffHost(s->naive);
   }
@@ -370,11 +406,16 @@ class BlockOps {
   void CheckContents() {
     for (const auto& s : sequences_) {
       const int32_t stored = s->table.num_stored();
-      if (stored != s->naive.stored) Note("the number of stored tokens");
+      if (stored != s->naive.stored && !has_groups_) Note("the number of stored tokens");
       if (stored == 0 || AwaitsCopy(*s)) continue;
-      const auto other = static_cast<int32_t>((counts_.operations * 7) % stored);
-      for (const int32_t p : {stored - 1, other}) {
-        if (memory_[s->table.slot(p, options_.block_size)] != Prefix(*s, p + 1)) Note("a table holds foreign tokens");
+      for (int32_t group = 0; group < num_groups(); ++group) {
+        const int32_t window = has_groups_ ? options_.group_windows[group] : 0;
+        const int32_t first = window == 0 ? 0 : std::max(0, stored - window + 1);  // that the next token sees
+        if (first == stored) continue;
+        const auto other = first + static_cast<int32_t>((counts_.operations * 7) % (stored - first));
+        for (const int32_t p : {stored - 1, other}) {
+          if (Slot(*s, group, p) != Prefix(*s, p + 1)) Note("a table holds foreign tokens");
+        }
       }
     }
   }
@@ -387,7 +428,8 @@ class BlockOps {
   BlockOpsCounts& counts_;
   const BlockManagerOptions options_;
   BlockManager real_;
-  NaiveManager naive_;
+  NaiveManager naive_;  // knows no layer groups: with them contents and invariants are checked alone
+  const bool has_groups_;
   std::vector<uint64_t> memory_;  // by slot: of the tokens up to and with the one stored
   std::vector<std::unique_ptr<Sequence>> sequences_;
   std::vector<BlockCopy> copies_;  // of the plan being made

@@ -59,6 +59,17 @@ TEST(HostTierSchedulerTest, WhatTheCacheMustNotKnowIsSwappedTooAndStaysPrivate) 
   }
 }
 
+TEST(HostTierSchedulerTest, WhatTheHostHasNoRoomForIsComputedAgainAndNoSwap) {
+  HarnessOptions options = Crowded(PreemptionMode::kSwap);
+  options.num_host_blocks = 2;
+  SchedulerHarness h(options);
+  h.reads_cache = h.writes_cache = false;
+  RunBoth(&h);
+  EXPECT_EQ(h.scheduler.stats().swaps, 0);
+  EXPECT_EQ(h.blocks.stats().copied_out, 0);
+  EXPECT_GT(h.runner.tokens_computed(), 2 * (kPrompt + kOutput - 1));
+}
+
 TEST(HostTierSchedulerTest, AHeldRequestComesBackFromTheHost) {
   SchedulerHarness h(Crowded(PreemptionMode::kSwap));
   h.reads_cache = false;

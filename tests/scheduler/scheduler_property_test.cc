@@ -144,8 +144,8 @@ TEST_P(SchedulerPropertyTest, EveryRequestGivesItsOwnTokensAndFinishesOnce) {
   }
 }
 
-// The same with aborts of requests and of single sequences at random points, also while a step is in flight, with
-// steps that fail, with bad logits and with deadlines: nothing leaks and nobody else notices.
+// The same with aborts of requests and of single sequences at random points, also while a step is in flight and of held
+// ones, with steps that fail, with bad logits and with deadlines: nothing leaks and nobody else notices.
 TEST_P(SchedulerPropertyTest, AbortsFailuresAndDeadlinesTouchNobodyElse) {
   for (uint32_t seed = 100; seed < 100 + num_seeds(); ++seed) {
     SCOPED_TRACE(seed);
@@ -163,8 +163,15 @@ TEST_P(SchedulerPropertyTest, AbortsFailuresAndDeadlinesTouchNobodyElse) {
       }
     };
     uint64_t last = 0;
-    for (int step = 0; last < 40 || harness.scheduler.HasWork(); ++step) {
+    const auto hold = [&](uint64_t handle, bool held) {
+      harness.Drain();
+      harness.scheduler.SetHeld(handle, held);
+    };
+    const auto num_held = [&] { return harness.scheduler.stats().requests_held; };
+    for (int step = 0; last < 40 || harness.scheduler.HasWork() || num_held() > 0; ++step) {
       ASSERT_LT(step, 40000);
+      if (last > 0 && last < 40 && random() % 12 == 0) hold(1 + random() % last, random() % 2 == 0);
+      for (uint64_t handle = 1; last == 40 && num_held() > 0; ++handle) hold(handle, false);
       if (last < 40 && random() % 2 == 0) {
         const bool has_deadline = random() % 5 == 0;
         const absl::Time deadline = has_deadline ? harness.now + absl::Seconds(random() % 60) : absl::InfiniteFuture();
