@@ -1,8 +1,8 @@
 #pragma once
 
-#include <cstdint>
+#include <cuda_runtime.h>
 
-#include "kernels/cuda/simt.cuh"
+#include <cstdint>
 
 // The paged KV cache as kernels see it: [block][kv_head] runs of [K: slot x D | V: slot x D], and for int8 one f32
 // scale a slot and head behind them, [K: slot | V: slot]. All runs begin at multiples of 16 bytes.

@@ -10,6 +10,7 @@
 //   - inline assembly only in ptx*.cuh; a wrapper that waits or exchanges takes SIMT_SITE_ARG last;
 //   - kernels have external linkage: the PTX run finds them by name;
 //   - no __activemask, no reliance on lockstep, no __CUDA_ARCH__ outside ptx*.cuh;
+//   - what is stored or loaded as a class goes through integers (tensor.cuh): the race detector sees no other way;
 //   - parameters come in one `const __grid_constant__` struct.
 
 #include <cuda_bf16.h>

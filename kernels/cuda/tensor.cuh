@@ -2,44 +2,32 @@
 
 #include <cstdint>
 
-#include "kernels/base/dtype.h"
+#include "kernels/cuda/device_tensor.h"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/simt.cuh"
 
-// Row-major matrices of activations in device memory. The element type (f32, f16 or bf16) is a run-time value: a branch
-// that all threads take alike costs less than a kernel a type.
+// Access to matrices of activations (device_tensor.h), and sums over threads.
 namespace quire::cuda {
-
-struct DeviceTensor {
-  void* data = nullptr;
-  DType dtype = DType::kBf16;
-  int64_t stride = 0;  // elements from row to row
-};
 
 // Values that a thread takes at a time: 16 bytes of a 16-bit type.
 inline constexpr int kVector = 8;
 
+// 16-bit values move as integers: g++ does not tell the race detector of a class that a call returns into memory.
+__device__ __forceinline__ uint16_t F16Bits(float value) { return ptx::BitCast<uint16_t>(__float2half_rn(value)); }
+__device__ __forceinline__ uint16_t Bf16Bits(float value) { return ptx::BitCast<uint16_t>(__float2bfloat16_rn(value)); }
+
 __device__ __forceinline__ float LoadElement(const DeviceTensor& tensor, int64_t index) {
-  switch (tensor.dtype) {
-    case DType::kF16:
-      return __half2float(static_cast<const __half*>(tensor.data)[index]);
-    case DType::kBf16:
-      return __bfloat162float(static_cast<const __nv_bfloat16*>(tensor.data)[index]);
-    default:
-      return static_cast<const float*>(tensor.data)[index];
-  }
+  if (tensor.dtype == DType::kF32) return static_cast<const float*>(tensor.data)[index];
+  const uint16_t bits = static_cast<const uint16_t*>(tensor.data)[index];
+  if (tensor.dtype == DType::kF16) return __half2float(ptx::BitCast<__half>(bits));
+  return __uint_as_float(static_cast<uint32_t>(bits) << 16);
 }
 
 __device__ __forceinline__ void StoreElement(const DeviceTensor& tensor, int64_t index, float value) {
-  switch (tensor.dtype) {
-    case DType::kF16:
-      static_cast<__half*>(tensor.data)[index] = __float2half_rn(value);
-      break;
-    case DType::kBf16:
-      static_cast<__nv_bfloat16*>(tensor.data)[index] = __float2bfloat16_rn(value);
-      break;
-    default:
-      static_cast<float*>(tensor.data)[index] = value;
+  if (tensor.dtype == DType::kF32) {
+    static_cast<float*>(tensor.data)[index] = value;
+  } else {
+    static_cast<uint16_t*>(tensor.data)[index] = tensor.dtype == DType::kF16 ? F16Bits(value) : Bf16Bits(value);
   }
 }
 

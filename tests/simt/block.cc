@@ -268,7 +268,6 @@ void* SharedVariable(const void* key, size_t bytes, size_t alignment) {
 
 int LaneId() { return g_lane->in_warp; }
 int WarpId() { return g_lane->index / 32; }
-unsigned LiveMask() { return g_lane->warp->live; }
 
 void SpinPause(Site site) {
   Block& block = g_block;

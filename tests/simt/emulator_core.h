@@ -67,7 +67,6 @@ void LdMatrixRows(const void* mine, int matrices, bool transposed, const void** 
 
 int LaneId();
 int WarpId();
-unsigned LiveMask();
 
 // --- memory order
 void ThreadFence();

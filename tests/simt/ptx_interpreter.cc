@@ -310,9 +310,11 @@ class LaneInterpreter {
 
   void Vote(const Instruction& in) {
     const uint32_t mask = Value32(in.operands[2]);
-    const uint32_t ballot = core::Ballot(mask, Value(in.operands[1]) != 0, Site::current());
     const std::string& mode = in.Modifier(1);
-    Set(in.operands[0], mode == "ballot" ? ballot : mode == "any" ? ballot != 0 : ballot == (mask & core::LiveMask()));
+    // "all" as "none not": lanes that have arrived may have exited when this one goes on.
+    const bool asked = (Value(in.operands[1]) != 0) == (mode != "all");
+    const uint32_t ballot = core::Ballot(mask, asked, Site::current());
+    Set(in.operands[0], mode == "ballot" ? ballot : mode == "any" ? ballot != 0 : ballot == 0);
   }
 
   void Reduce(const Instruction& in) {
