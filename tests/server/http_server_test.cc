@@ -2,11 +2,11 @@
 
 #include "server/http/http_server.h"
 
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
 
-#include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
 #include "server/http/http_errors.h"
 #include "tests/server/http_client.h"
@@ -30,7 +30,7 @@ class HttpServerTest : public ::testing::Test, public HttpListener {
         listener_ = std::shared_ptr<HttpListener>(this, [](HttpListener*) {});
         exchange->SetListener(listener_);
         waiting_ = std::move(exchange);
-        has_waiting_.Notify();
+        has_waiting_.set_value();
         return;
       }
       if (exchange->request().path == "/forgotten") return;
@@ -43,13 +43,13 @@ class HttpServerTest : public ::testing::Test, public HttpListener {
     server_ = *std::move(server);
   }
   void OnSent() override {}
-  void OnGone() override { gone_.Notify(); }
+  void OnGone() override { gone_.set_value(); }
 
   HttpServerOptions options_;
   std::unique_ptr<HttpServer> server_;
   std::shared_ptr<HttpListener> listener_;
   std::shared_ptr<HttpExchange> waiting_;
-  absl::Notification has_waiting_, gone_;
+  std::promise<void> has_waiting_, gone_;
 };
 
 TEST_F(HttpServerTest, B159OneConnectionServesManyRequests) {
@@ -122,7 +122,7 @@ TEST_F(HttpServerTest, OldClientsGetNoChunks) {
   Start();
   HttpClient client(server_->address());
   client.Send("GET /wait HTTP/1.0\r\n\r\n");
-  has_waiting_.WaitForNotification();
+  has_waiting_.get_future().wait();
   waiting_->BeginStream({});
   waiting_->Write("one");
   waiting_->Write("two");
@@ -191,9 +191,9 @@ TEST_F(HttpServerTest, AClientThatGoesIsNoticed) {
   Start();
   HttpClient client(server_->address());
   client.Send("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
-  has_waiting_.WaitForNotification();
+  has_waiting_.get_future().wait();
   client.Close();
-  gone_.WaitForNotification();
+  gone_.get_future().wait();
   waiting_->Respond({});
   waiting_.reset();
   EXPECT_TRUE(server_->WaitSent(absl::InfiniteFuture()));
@@ -211,7 +211,7 @@ TEST_F(HttpServerTest, DrainingClosesBehindTheAnswerUnderWay) {
   HttpClient idle(server_->address()), busy(server_->address());
   EXPECT_EQ(idle.Get("/x").status, 200);
   busy.Send("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
-  has_waiting_.WaitForNotification();
+  has_waiting_.get_future().wait();
   server_->SetDraining();
   EXPECT_TRUE(idle.AtEnd());
   EXPECT_FALSE(server_->WaitSent(absl::InfinitePast()));
