@@ -1,7 +1,7 @@
 #include "model/tokenizer/added_tokens.h"
 
 #include <algorithm>
-#include <functional>
+#include <utility>
 
 #include "model/tokenizer/unicode.h"
 #include "model/tokenizer/utf8.h"
@@ -24,49 +24,49 @@ bool EndsWithWord(std::string_view text) {
 
 bool StartsWithWord(std::string_view text) { return !text.empty() && IsWordCharacter(CharacterAt(text, 0)); }
 
-// Length of `text` without the white space at its end.
-size_t SizeWithoutTrailingSpace(std::string_view text) {
-  while (!text.empty()) {
-    const size_t last = LastCharacter(text);
-    if (!IsWhiteSpace(CharacterAt(text, last))) break;
-    text = text.substr(0, last);
-  }
-  return text.size();
-}
-
-size_t SizeOfLeadingSpace(std::string_view text) {
-  size_t size = 0;
-  while (size < text.size()) {
-    size_t next = size;
-    if (!IsWhiteSpace(utf8::Decode(text, &next))) break;
-    size = next;
-  }
-  return size;
-}
-
 }  // namespace
 
-void AddedTokenMatcher::Add(AddedToken token) {
-  if (token.content.empty() || !by_content_.emplace(token.content, tokens_.size()).second) return;
-  std::vector<size_t>& lengths = lengths_by_first_byte_[static_cast<uint8_t>(token.content[0])];
-  const auto at = std::lower_bound(lengths.begin(), lengths.end(), token.content.size(), std::greater<>());
-  if (at == lengths.end() || *at != token.content.size()) lengths.insert(at, token.content.size());
-  tokens_.push_back(std::move(token));
+AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {
+  std::erase_if(tokens_, [](const AddedToken& token) { return token.content.empty(); });
+  std::stable_sort(tokens_.begin(), tokens_.end(),
+                   [](const AddedToken& a, const AddedToken& b) { return a.content < b.content; });
+  const auto same = [](const AddedToken& a, const AddedToken& b) { return a.content == b.content; };
+  tokens_.erase(std::unique(tokens_.begin(), tokens_.end(), same), tokens_.end());
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    Range& range = with_first_byte_[static_cast<uint8_t>(tokens_[i].content[0])];
+    if (range.end == 0) range.begin = i;
+    range.end = i + 1;
+  }
 }
 
 const AddedToken* AddedTokenMatcher::LongestAt(std::string_view rest) const {
-  for (const size_t length : lengths_by_first_byte_[static_cast<uint8_t>(rest[0])]) {
-    if (length > rest.size()) continue;
-    const auto at = by_content_.find(rest.substr(0, length));
-    if (at != by_content_.end()) return &tokens_[at->second];
+  // The tokens that agree with `rest` up to `depth`: a stretch of the sorted ones, the shortest first.
+  auto [begin, end] = with_first_byte_[static_cast<uint8_t>(rest[0])];
+  const AddedToken* longest = nullptr;
+  for (size_t depth = 1; begin < end; ++depth) {
+    if (tokens_[begin].content.size() == depth) longest = &tokens_[begin++];
+    if (depth == rest.size()) break;
+    const auto wanted = static_cast<uint8_t>(rest[depth]);
+    const auto byte_at_depth = [depth](const AddedToken& token) { return static_cast<uint8_t>(token.content[depth]); };
+    const auto first = tokens_.begin();
+    const auto low = std::partition_point(first + begin, first + end,
+                                          [&](const AddedToken& token) { return byte_at_depth(token) < wanted; });
+    const auto high =
+        std::partition_point(low, first + end, [&](const AddedToken& token) { return byte_at_depth(token) == wanted; });
+    begin = low - first;
+    end = high - first;
   }
-  return nullptr;
+  return longest;
 }
 
 std::vector<AddedTokenMatcher::Part> AddedTokenMatcher::Split(std::string_view text) const {
   std::vector<Part> parts;
   size_t done = 0;  // up to here the text is in `parts`
   for (size_t i = 0; i < text.size();) {
+    if (with_first_byte_[static_cast<uint8_t>(text[i])].end == 0) {
+      ++i;
+      continue;
+    }
     const AddedToken* token = LongestAt(text.substr(i));
     if (token == nullptr) {
       ++i;
@@ -78,11 +78,11 @@ std::vector<AddedTokenMatcher::Part> AddedTokenMatcher::Split(std::string_view t
     if (token->single_word && (EndsWithWord(text.substr(0, begin)) || StartsWithWord(text.substr(end)))) continue;
     if (token->lstrip) begin = std::max(SizeWithoutTrailingSpace(text.substr(0, begin)), done);
     if (token->rstrip) end += SizeOfLeadingSpace(text.substr(end));
-    if (done < begin) parts.push_back({-1, text.substr(done, begin - done)});
-    parts.push_back({token->id, text.substr(begin, end - begin)});
+    if (done < begin) parts.push_back({-1, done, begin});
+    parts.push_back({token->id, begin, end});
     done = end;
   }
-  if (done < text.size()) parts.push_back({-1, text.substr(done)});
+  if (done < text.size()) parts.push_back({-1, done, text.size()});
   return parts;
 }
 

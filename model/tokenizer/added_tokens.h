@@ -1,12 +1,11 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "model/tokenizer/text_map.h"
 
 namespace quire {
 
@@ -21,30 +20,33 @@ struct AddedToken {
   bool rstrip = false;       // takes the white space after it
 };
 
-// Finds added tokens in text: leftmost first, of those the longest. Immutable once made, safe to use from many threads
-// at once.
+// Finds added tokens in text: leftmost first, of those the longest. Immutable, safe to use from many threads at once.
 class AddedTokenMatcher {
  public:
   // A stretch of the text: a token, or what is between tokens (id -1).
   struct Part {
     int32_t id = -1;
-    std::string_view text;
+    size_t begin = 0;
+    size_t end = 0;
   };
 
-  // Before the first Split. Of two tokens with the same content the first counts; empty content is never found.
-  void Add(AddedToken token);
-
-  bool empty() const { return tokens_.empty(); }
+  AddedTokenMatcher() : AddedTokenMatcher(std::vector<AddedToken>()) {}
+  // Of two tokens with the same content the first counts; empty content is never found.
+  explicit AddedTokenMatcher(std::vector<AddedToken> tokens);
 
   // The parts of `text`, in order, none empty but for tokens. `text` must be valid UTF-8.
   std::vector<Part> Split(std::string_view text) const;
 
  private:
+  struct Range {
+    size_t begin = 0;
+    size_t end = 0;
+  };
+
   const AddedToken* LongestAt(std::string_view rest) const;
 
-  std::vector<AddedToken> tokens_;
-  TextMap<size_t> by_content_;
-  std::array<std::vector<size_t>, 256> lengths_by_first_byte_;  // descending, each once
+  std::vector<AddedToken> tokens_;            // by content
+  std::array<Range, 256> with_first_byte_{};  // of tokens_
 };
 
 }  // namespace quire

@@ -7,8 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "kernels/base/check.h"
 #include "model/printable.h"
+#include "model/tokenizer/byte_level.h"
 #include "model/tokenizer/utf8.h"
+#include "model/tokenizer/vocabulary.h"
 
 namespace quire {
 namespace {
@@ -16,6 +19,7 @@ namespace {
 constexpr char32_t kTableEnd = 0x800;  // the two-byte characters, byte-level ones among them
 constexpr size_t kShortPiece = 32;
 constexpr int32_t kNoRank = std::numeric_limits<int32_t>::max();
+constexpr auto kFirstLeftOver = static_cast<int32_t>(Vocabulary::kMaxTokens);  // above all ids
 
 uint64_t PairKey(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
@@ -24,15 +28,15 @@ uint64_t PairKey(int32_t left, int32_t right) {
 }  // namespace
 
 void Bpe::Reserve(size_t num_tokens, size_t num_merges) {
-  ids_.reserve(num_tokens);
+  tokens_.reserve(num_tokens);
   merges_.reserve(num_merges);
 }
 
-bool Bpe::AddToken(std::string_view text, int32_t id) { return ids_.emplace(text, id).second; }
+bool Bpe::AddToken(std::string_view text, int32_t id) { return tokens_.try_emplace(text, Token{id}).second; }
 
 int32_t Bpe::IdOf(std::string_view text) const {
-  const auto at = ids_.find(text);
-  return at == ids_.end() ? -1 : at->second;
+  const auto at = tokens_.find(text);
+  return at == tokens_.end() ? -1 : at->second.id;
 }
 
 absl::Status Bpe::AddMerge(std::string_view left, std::string_view right) {
@@ -47,7 +51,7 @@ absl::Status Bpe::AddMerge(std::string_view left, std::string_view right) {
                                                       num_merges_, Printable(left), Printable(right),
                                                       Printable(token)));
   }
-  merges_[PairKey(left_id, right_id)] = {num_merges_++, id};
+  AddRankedMerge(left_id, right_id, id, num_merges_++);
   return absl::OkStatus();
 }
 
@@ -60,6 +64,17 @@ absl::Status Bpe::AddMerge(std::string_view line) {
   return AddMerge(line.substr(0, space), line.substr(space + 1));
 }
 
+void Bpe::AddRankedMerge(int32_t left, int32_t right, int32_t made, int32_t rank) {
+  merges_[PairKey(left, right)] = {rank, made};
+}
+
+int32_t Bpe::AddCharacter(std::string_view character) {
+  const int32_t id = kFirstLeftOver + static_cast<int32_t>(left_over_.size());
+  left_over_.emplace_back(character);
+  AddToken(character, id);
+  return id;
+}
+
 absl::Status Bpe::Finish() {
   if (!options_.unk_token.empty()) {
     unk_id_ = IdOf(options_.unk_token);
@@ -68,18 +83,88 @@ absl::Status Bpe::Finish() {
           absl::StrCat("unk_token '", Printable(options_.unk_token), "' is not in the vocabulary"));
     }
   }
+  if (options_.bytes) {
+    QUIRE_CHECK(unk_id_ < 0 && !options_.byte_fallback);
+    SpellTokensInBytes();
+  } else {
+    TabulateCharacters();
+    FindNeighbours();
+  }
+  for (const auto& [text, token] : tokens_) longest_token_ = std::max(longest_token_, text.size());
+  MarkWholeTokens();
+  return absl::OkStatus();
+}
+
+void Bpe::TabulateCharacters() {
   for (int byte = 0; byte < 256; ++byte) byte_ids_.push_back(IdOf(absl::StrFormat("<0x%02X>", byte)));
   for (char32_t c = 0; c < kTableEnd; ++c) {
     std::string text;
     utf8::Append(c, &text);
     character_ids_.push_back(IdOf(text));
   }
-  return absl::OkStatus();
+}
+
+void Bpe::SpellTokensInBytes() {
+  TextMap<Token> by_bytes;
+  by_bytes.reserve(tokens_.size());
+  std::string bytes;
+  for (const auto& [text, token] : tokens_) {
+    bytes.clear();
+    if (byte_level::AppendBytes(text, &bytes)) by_bytes.emplace(bytes, token);  // others are in no text
+  }
+  tokens_ = std::move(by_bytes);
+  for (int byte = 0; byte < 256; ++byte) {
+    const char c = static_cast<char>(byte);
+    byte_ids_.push_back(IdOf(std::string_view(&c, 1)));
+  }
+}
+
+void Bpe::FindNeighbours() {
+  neighbours_.Reserve(tokens_.size());
+  std::vector<bool> made;
+  for (const auto& [pair, merge] : merges_) {
+    if (made.size() <= static_cast<size_t>(merge.id)) made.resize(merge.id + 1);
+    made[merge.id] = true;
+  }
+  for (const auto& [text, token] : tokens_) {
+    if (text.empty()) continue;
+    size_t end = 0;
+    const char32_t c = utf8::Decode(text, &end);
+    if (end == text.size()) neighbours_.AddCharacter(c);
+    if (static_cast<size_t>(token.id) < made.size() && made[token.id]) neighbours_.AddToken(text);
+  }
+}
+
+void Bpe::MarkWholeTokens() {
+  std::vector<std::pair<std::string_view, Token*>> all;
+  all.reserve(tokens_.size());
+  for (auto& [text, token] : tokens_) all.emplace_back(text, &token);
+  std::vector<bool> whole(all.size());
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < all.size(); ++i) {
+    ids.clear();
+    TokenizeStretch(all[i].first, &ids, /*sizes=*/nullptr);
+    whole[i] = ids.size() == 1 && ids[0] == all[i].second->id;
+  }
+  for (size_t i = 0; i < all.size(); ++i) all[i].second->whole = whole[i];
 }
 
 const Bpe::Merge* Bpe::FindMerge(int32_t left, int32_t right) const {
   const auto at = merges_.find(PairKey(left, right));
   return at == merges_.end() ? nullptr : &at->second;
+}
+
+const Bpe::Token* Bpe::FindWhole(std::string_view text) const {
+  if (text.size() > longest_token_) return nullptr;
+  const auto at = tokens_.find(text);
+  return at != tokens_.end() && (at->second.whole || options_.ignore_merges) ? &at->second : nullptr;
+}
+
+size_t Bpe::SpelledSize(std::string_view piece) const {
+  if (!options_.bytes) return piece.size();
+  size_t size = 0;
+  for (const char byte : piece) size += byte_level::SpelledSize(byte);
+  return size;
 }
 
 int32_t Bpe::IdOfCharacter(std::string_view piece, size_t* offset) const {
@@ -88,44 +173,50 @@ int32_t Bpe::IdOfCharacter(std::string_view piece, size_t* offset) const {
   return c < kTableEnd ? character_ids_[c] : IdOf(piece.substr(begin, *offset - begin));
 }
 
-bool Bpe::AppendBytes(std::string_view character, std::vector<int32_t>* ids) const {
-  const size_t begin = ids->size();
+bool Bpe::PushBytes(std::string_view character, const Symbols& symbols) const {
   for (const char byte : character) {
-    const int32_t id = byte_ids_[static_cast<uint8_t>(byte)];
-    if (id < 0) {
-      ids->resize(begin);
-      return false;
-    }
-    ids->push_back(id);
+    if (byte_ids_[static_cast<uint8_t>(byte)] < 0) return false;
   }
+  for (const char byte : character) symbols.Push(byte_ids_[static_cast<uint8_t>(byte)], 1);
   return true;
 }
 
-void Bpe::SplitIntoCharacters(std::string_view piece, std::vector<int32_t>* ids) const {
+void Bpe::SplitIntoBytes(std::string_view piece, const Symbols& symbols) const {
+  for (const char byte : piece) {
+    const int32_t id = byte_ids_[static_cast<uint8_t>(byte)];
+    if (id >= 0) symbols.Push(id, byte_level::SpelledSize(byte));
+  }
+}
+
+void Bpe::SplitIntoCharacters(std::string_view piece, const Symbols& symbols) const {
   // An unknown token is written when the next known one comes, not at once, and bytes do not count as known: so the
   // reference orders them.
-  bool pending_unk = false;
+  size_t pending_unk = 0;  // bytes that it stands for
   for (size_t i = 0; i < piece.size();) {
     const size_t begin = i;
     const int32_t id = IdOfCharacter(piece, &i);
     if (id >= 0) {
-      if (pending_unk) ids->push_back(unk_id_);
-      pending_unk = false;
-      ids->push_back(id);
-    } else if (options_.byte_fallback && AppendBytes(piece.substr(begin, i - begin), ids)) {
+      if (pending_unk > 0) symbols.Push(unk_id_, pending_unk);
+      pending_unk = 0;
+      symbols.Push(id, i - begin);
+    } else if (options_.byte_fallback && PushBytes(piece.substr(begin, i - begin), symbols)) {
       continue;
     } else if (unk_id_ >= 0) {
-      if (pending_unk && !options_.fuse_unk) ids->push_back(unk_id_);
-      pending_unk = true;
+      if (pending_unk > 0 && !options_.fuse_unk) {
+        symbols.Push(unk_id_, pending_unk);
+        pending_unk = 0;
+      }
+      pending_unk += i - begin;
     }
   }
-  if (pending_unk) ids->push_back(unk_id_);
+  if (pending_unk > 0) symbols.Push(unk_id_, pending_unk);
 }
 
 // Keeps the rank of each pair in place: quadratic, and the fastest for the few characters of most pieces.
-void Bpe::MergeShort(std::vector<int32_t>* ids, size_t begin) const {
-  int32_t* const id = ids->data() + begin;
-  size_t n = ids->size() - begin;
+void Bpe::MergeShort(const Symbols& symbols) const {
+  int32_t* const id = symbols.ids->data() + symbols.begin;
+  uint32_t* const size = symbols.sizes == nullptr ? nullptr : symbols.sizes->data() + symbols.sizes_begin;
+  size_t n = symbols.size();
   int32_t rank[kShortPiece];
   int32_t merged[kShortPiece];
   const auto look_up = [&](size_t i) {
@@ -139,6 +230,10 @@ void Bpe::MergeShort(std::vector<int32_t>* ids, size_t begin) const {
     if (rank[best] == kNoRank) break;
     id[best] = merged[best];
     std::copy(id + best + 2, id + n, id + best + 1);
+    if (size != nullptr) {
+      size[best] += size[best + 1];
+      std::copy(size + best + 2, size + n, size + best + 1);
+    }
     if (best + 2 < n) {
       std::copy(rank + best + 2, rank + n - 1, rank + best + 1);
       std::copy(merged + best + 2, merged + n - 1, merged + best + 1);
@@ -147,62 +242,109 @@ void Bpe::MergeShort(std::vector<int32_t>* ids, size_t begin) const {
     if (best > 0) look_up(best - 1);
     if (best + 1 < n) look_up(best);
   }
-  ids->resize(begin + n);
+  symbols.Resize(n);
 }
 
 // A linked list of tokens and a heap of pairs. A pair in the heap may be gone, or another pair by now: then its rank is
 // not that of the pair that stands there.
-void Bpe::MergeLong(std::vector<int32_t>* ids, size_t begin) const {
-  struct Symbol {
+void Bpe::MergeLong(const Symbols& symbols) const {
+  struct Node {
     int32_t id;
     int32_t previous;
     int32_t next;  // -1: none
+    uint32_t size;
+    int32_t rank;  // of the pair that begins here; kNoRank: none
+    int32_t made;  // by it
   };
-  const auto n = static_cast<int32_t>(ids->size() - begin);
-  std::vector<Symbol> symbols(n);
-  std::vector<uint64_t> storage;
-  storage.reserve(n);
-  std::priority_queue<uint64_t, std::vector<uint64_t>, std::greater<>> heap(std::greater<>(), std::move(storage));
+  const auto n = static_cast<int32_t>(symbols.size());
+  std::vector<Node> nodes(n);
+  for (int32_t i = 0; i < n; ++i) {
+    nodes[i] = {symbols.id(i), i - 1, i + 1 < n ? i + 1 : -1, symbols.size_of(i), kNoRank, -1};
+  }
+  // The heap's key of the pair that begins at `left`; 0 if none has a rank, as 1 is added to all ranks.
+  const auto look_up = [&](int32_t left) -> uint64_t {
+    Node& node = nodes[left];
+    const Merge* merge = node.next < 0 ? nullptr : FindMerge(node.id, nodes[node.next].id);
+    node.rank = merge == nullptr ? kNoRank : merge->rank;
+    node.made = merge == nullptr ? -1 : merge->id;
+    return merge == nullptr ? 0 : PairKey(merge->rank + 1, left);
+  };
+  std::vector<uint64_t> keys;
+  keys.reserve(n);
+  for (int32_t i = 0; i < n; ++i) {
+    if (const uint64_t key = look_up(i); key != 0) keys.push_back(key);
+  }
+  std::priority_queue<uint64_t, std::vector<uint64_t>, std::greater<>> heap(std::greater<>(), std::move(keys));
   const auto push = [&](int32_t left) {
-    if (left < 0 || symbols[left].next < 0) return;
-    const Merge* merge = FindMerge(symbols[left].id, symbols[symbols[left].next].id);
-    if (merge != nullptr) heap.push(PairKey(merge->rank, left));
+    if (left < 0) return;
+    if (const uint64_t key = look_up(left); key != 0) heap.push(key);
   };
-  for (int32_t i = 0; i < n; ++i) symbols[i] = {(*ids)[begin + i], i - 1, i + 1 < n ? i + 1 : -1};
-  for (int32_t i = 0; i < n; ++i) push(i);
   while (!heap.empty()) {
-    const auto rank = static_cast<int32_t>(heap.top() >> 32);
+    const auto rank = static_cast<int32_t>(heap.top() >> 32) - 1;
     const auto left = static_cast<int32_t>(heap.top() & 0xFFFFFFFF);
     heap.pop();
-    const int32_t right = symbols[left].next;
-    if (symbols[left].id < 0 || right < 0) continue;
-    const Merge* merge = FindMerge(symbols[left].id, symbols[right].id);
-    if (merge == nullptr || merge->rank != rank) continue;
-    symbols[left].id = merge->id;
-    symbols[left].next = symbols[right].next;
-    symbols[right].id = -1;
-    if (symbols[left].next >= 0) symbols[symbols[left].next].previous = left;
-    push(symbols[left].previous);
+    if (nodes[left].rank != rank) continue;
+    Node& gone = nodes[nodes[left].next];
+    nodes[left].id = nodes[left].made;
+    nodes[left].size += gone.size;
+    nodes[left].next = gone.next;
+    gone.rank = kNoRank;
+    if (gone.next >= 0) nodes[gone.next].previous = left;
+    push(nodes[left].previous);
     push(left);
   }
-  ids->resize(begin);
-  for (int32_t i = 0; i >= 0; i = symbols[i].next) ids->push_back(symbols[i].id);
+  symbols.Resize(0);
+  for (int32_t i = 0; i >= 0; i = nodes[i].next) symbols.Push(nodes[i].id, nodes[i].size);
 }
 
-void Bpe::Tokenize(std::string_view piece, std::vector<int32_t>* ids) const {
-  if (options_.ignore_merges) {
-    if (const int32_t id = IdOf(piece); id >= 0) {
-      ids->push_back(id);
-      return;
+void Bpe::ReplaceLeftOver(const Symbols& symbols) const {
+  std::vector<int32_t> ids;
+  std::vector<uint32_t> sizes;
+  const Symbols replaced(&ids, &sizes);
+  for (size_t i = 0; i < symbols.size(); ++i) {
+    const int32_t id = symbols.id(i);
+    if (id < kFirstLeftOver) {
+      replaced.Push(id, symbols.size_of(i));
+    } else if (!PushBytes(left_over_[id - kFirstLeftOver], replaced) && unk_id_ >= 0) {
+      replaced.Push(unk_id_, symbols.size_of(i));
     }
   }
-  const size_t begin = ids->size();
-  SplitIntoCharacters(piece, ids);
-  const size_t n = ids->size() - begin;
+  symbols.Resize(0);
+  for (size_t i = 0; i < ids.size(); ++i) symbols.Push(ids[i], sizes[i]);
+}
+
+void Bpe::TokenizeStretch(std::string_view stretch, std::vector<int32_t>* ids, std::vector<uint32_t>* sizes) const {
+  const Symbols symbols(ids, sizes);
+  if (options_.bytes) {
+    SplitIntoBytes(stretch, symbols);
+  } else {
+    SplitIntoCharacters(stretch, symbols);
+  }
+  const size_t n = symbols.size();
   if (n > kShortPiece) {
-    MergeLong(ids, begin);
+    MergeLong(symbols);
   } else if (n > 1) {
-    MergeShort(ids, begin);
+    MergeShort(symbols);
+  }
+  if (!left_over_.empty()) ReplaceLeftOver(symbols);
+}
+
+void Bpe::Tokenize(std::string_view piece, std::vector<int32_t>* ids, std::vector<uint32_t>* sizes) const {
+  if (piece.empty()) return;
+  if (const Token* token = FindWhole(piece); token != nullptr) {
+    return Symbols(ids, sizes).Push(token->id, sizes == nullptr ? 0 : SpelledSize(piece));
+  }
+  if (options_.bytes) return TokenizeStretch(piece, ids, sizes);
+  for (size_t begin = 0; begin < piece.size();) {
+    const size_t end = neighbours_.EndOfStretch(piece, begin);
+    const std::string_view stretch = piece.substr(begin, end - begin);
+    const Token* token = FindWhole(stretch);
+    if (token != nullptr && token->whole) {
+      Symbols(ids, sizes).Push(token->id, stretch.size());
+    } else {
+      TokenizeStretch(stretch, ids, sizes);
+    }
+    begin = end;
   }
 }
 

@@ -39,14 +39,20 @@ void AppendSpelling(std::string_view bytes, std::string* spelling) {
   for (const char byte : bytes) utf8::Append(kAlphabet.character[static_cast<uint8_t>(byte)], spelling);
 }
 
-std::string BytesOf(std::string_view spelling) {
-  std::string bytes;
+size_t SpelledSize(char byte) { return kAlphabet.character[static_cast<uint8_t>(byte)] < 0x80 ? 1 : 2; }
+
+bool AppendBytes(std::string_view spelling, std::string* bytes) {
   for (size_t i = 0; i < spelling.size();) {
     const char32_t c = utf8::Decode(spelling, &i);
-    if (c >= kAlphabetEnd || kAlphabet.byte[c] < 0) return std::string(spelling);
-    bytes.push_back(static_cast<char>(kAlphabet.byte[c]));
+    if (c >= kAlphabetEnd || kAlphabet.byte[c] < 0) return false;
+    bytes->push_back(static_cast<char>(kAlphabet.byte[c]));
   }
-  return bytes;
+  return true;
+}
+
+std::string BytesOf(std::string_view spelling) {
+  std::string bytes;
+  return AppendBytes(spelling, &bytes) ? bytes : std::string(spelling);
 }
 
 }  // namespace quire::byte_level

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,12 @@ inline constexpr std::string_view kGpt2Pattern =
 
 // Appends the spelling of `bytes` in the alphabet.
 void AppendSpelling(std::string_view bytes, std::string* spelling);
+
+// How many bytes of UTF-8 the spelling of `byte` has: 1 or 2.
+size_t SpelledSize(char byte);
+
+// Appends the bytes that `spelling`, valid UTF-8, spells; false if it has a character outside the alphabet.
+bool AppendBytes(std::string_view spelling, std::string* bytes);
 
 // The bytes that a token spells. One with any character outside the alphabet stands for itself. `spelling` must be
 // valid UTF-8.

@@ -2,12 +2,13 @@
 
 #include <string_view>
 #include <utility>
+#include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "model/printable.h"
 #include "model/tokenizer/json_fields.h"
+#include "model/tokenizer/utf8.h"
 
 namespace quire {
 namespace {
@@ -28,39 +29,161 @@ absl::Status ForEachPart(const json& spec, const std::string& where, const char*
   return absl::OkStatus();
 }
 
-std::string QuoteForRegex(std::string_view text) {
-  std::string quoted;
-  for (const char c : text) {
-    if (absl::ascii_ispunct(static_cast<unsigned char>(c))) quoted.push_back('\\');
-    quoted.push_back(c);
-  }
-  return quoted;
+absl::Status At(const std::string& where, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(where, ": ", status.message()));
 }
 
-absl::StatusOr<std::unique_ptr<PreTokenizer>> MakeSplitFrom(const json& spec, const std::string& where) {
-  using Behavior = SplitPreTokenizer::Behavior;
-  constexpr std::pair<std::string_view, Behavior> kBehaviors[] = {
-      {"Removed", Behavior::kRemoved},
-      {"Isolated", Behavior::kIsolated},
-      {"MergedWithPrevious", Behavior::kMergedWithPrevious},
-      {"MergedWithNext", Behavior::kMergedWithNext},
-      {"Contiguous", Behavior::kContiguous},
-  };
+// {"String": literal} or {"Regex": expression}.
+absl::StatusOr<Pattern> MakePattern(const json& spec, const std::string& where) {
   QUIRE_ASSIGN_OR_RETURN(const json* pattern, json_fields::Object(spec, where, "pattern"));
   const std::string pattern_where = absl::StrCat(where, ".pattern");
   const bool is_regex = json_fields::Find(*pattern, "Regex") != nullptr;
-  QUIRE_ASSIGN_OR_RETURN(std::string text, json_fields::String(*pattern, pattern_where, is_regex ? "Regex" : "String"));
-  QUIRE_ASSIGN_OR_RETURN(const bool invert, json_fields::Bool(spec, where, "invert", false));
-  QUIRE_ASSIGN_OR_RETURN(const std::string behavior, json_fields::String(spec, where, "behavior"));
+  QUIRE_ASSIGN_OR_RETURN(const std::string text,
+                         json_fields::String(*pattern, pattern_where, is_regex ? "Regex" : "String"));
+  auto made = is_regex ? Pattern::OfRegex(text) : Pattern::OfLiteral(text);
+  if (!made.ok()) return At(pattern_where, made.status());
+  return made;
+}
+
+absl::StatusOr<SplitBehavior> GetBehavior(const json& spec, const std::string& where, const char* if_absent) {
+  constexpr std::pair<std::string_view, SplitBehavior> kBehaviors[] = {
+      {"Removed", SplitBehavior::kRemoved},
+      {"Isolated", SplitBehavior::kIsolated},
+      {"MergedWithPrevious", SplitBehavior::kMergedWithPrevious},
+      {"MergedWithNext", SplitBehavior::kMergedWithNext},
+      {"Contiguous", SplitBehavior::kContiguous},
+  };
+  QUIRE_ASSIGN_OR_RETURN(const std::string behavior, json_fields::String(spec, where, "behavior", if_absent));
   for (const auto& [name, value] : kBehaviors) {
-    if (name != behavior) continue;
-    auto split = MakeSplit(is_regex ? text : QuoteForRegex(text), value, invert);
-    if (split.ok()) return split;
-    return absl::Status(split.status().code(), absl::StrCat(pattern_where, ": ", split.status().message()));
+    if (name == behavior) return value;
   }
   return absl::InvalidArgumentError(absl::StrCat(where, ".behavior is '", Printable(behavior),
                                                  "', which must be Removed, Isolated, MergedWithPrevious, "
                                                  "MergedWithNext or Contiguous"));
+}
+
+// A field that holds one character.
+absl::StatusOr<std::string> GetCharacter(const json& spec, const std::string& where, const char* key,
+                                         const char* if_absent = nullptr) {
+  QUIRE_ASSIGN_OR_RETURN(std::string text, json_fields::String(spec, where, key, if_absent));
+  if (!text.empty() && utf8::NextPart(text).size == text.size()) return text;
+  return absl::InvalidArgumentError(
+      absl::StrCat(where, ".", key, " is '", Printable(text), "', which must be one character"));
+}
+
+absl::StatusOr<MetaspaceOptions> GetMetaspace(const json& spec, const std::string& where) {
+  using Prepend = MetaspaceOptions::Prepend;
+  MetaspaceOptions options;
+  QUIRE_ASSIGN_OR_RETURN(options.mark, GetCharacter(spec, where, "replacement"));
+  QUIRE_ASSIGN_OR_RETURN(const std::string scheme, json_fields::String(spec, where, "prepend_scheme", "always"));
+  QUIRE_ASSIGN_OR_RETURN(options.split, json_fields::Bool(spec, where, "split", true));
+  QUIRE_ASSIGN_OR_RETURN(const bool add_prefix_space, json_fields::Bool(spec, where, "add_prefix_space", true));
+  if (scheme != "always" && scheme != "never" && scheme != "first") {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, ".prepend_scheme is '", Printable(scheme), "', which must be always, never or first"));
+  }
+  options.prepend = scheme == "always" ? Prepend::kAlways : scheme == "first" ? Prepend::kFirst : Prepend::kNever;
+  if (!add_prefix_space) options.prepend = Prepend::kNever;  // how older files say it
+  return options;
+}
+
+absl::StatusOr<std::unique_ptr<PreTokenizer>> MakeSplitFrom(const json& spec, const std::string& where) {
+  QUIRE_ASSIGN_OR_RETURN(Pattern pattern, MakePattern(spec, where));
+  QUIRE_ASSIGN_OR_RETURN(const bool invert, json_fields::Bool(spec, where, "invert", false));
+  QUIRE_ASSIGN_OR_RETURN(const SplitBehavior behavior, GetBehavior(spec, where, nullptr));
+  return MakeSplit(std::move(pattern), behavior, invert);
+}
+
+// The normalizers without parts; null if `type` is none of them.
+absl::StatusOr<std::unique_ptr<Normalizer>> MakeSimpleNormalizer(const std::string& type, const json& spec,
+                                                                 const std::string& where) {
+  constexpr std::pair<std::string_view, NormalForm> kForms[] = {
+      {"NFC", NormalForm::kNfc}, {"NFD", NormalForm::kNfd}, {"NFKC", NormalForm::kNfkc}, {"NFKD", NormalForm::kNfkd}};
+  for (const auto& [name, form] : kForms) {
+    if (name == type) return std::make_unique<UnicodeNormalizer>(form);
+  }
+  if (type == "Lowercase") return std::make_unique<LowercaseNormalizer>();
+  if (type == "Prepend") {
+    QUIRE_ASSIGN_OR_RETURN(std::string content, json_fields::String(spec, where, "prepend"));
+    return std::make_unique<PrependNormalizer>(std::move(content));
+  }
+  if (type == "Replace") {
+    QUIRE_ASSIGN_OR_RETURN(Pattern pattern, MakePattern(spec, where));
+    QUIRE_ASSIGN_OR_RETURN(std::string content, json_fields::String(spec, where, "content"));
+    return std::make_unique<ReplaceNormalizer>(std::move(pattern), std::move(content));
+  }
+  if (type == "Strip") {
+    QUIRE_ASSIGN_OR_RETURN(const bool left, json_fields::Bool(spec, where, "strip_left", true));
+    QUIRE_ASSIGN_OR_RETURN(const bool right, json_fields::Bool(spec, where, "strip_right", true));
+    return std::make_unique<StripNormalizer>(left, right);
+  }
+  return nullptr;
+}
+
+// The pre-tokenizers without parts; null if `type` is none of them.
+absl::StatusOr<std::unique_ptr<PreTokenizer>> MakeSimplePreTokenizer(const std::string& type, const json& spec,
+                                                                     const std::string& where) {
+  if (type == "Split") return MakeSplitFrom(spec, where);
+  if (type == "ByteLevel") {
+    QUIRE_ASSIGN_OR_RETURN(const bool add_prefix_space, json_fields::Bool(spec, where, "add_prefix_space", true));
+    QUIRE_ASSIGN_OR_RETURN(const bool use_regex, json_fields::Bool(spec, where, "use_regex", true));
+    return MakeByteLevel(add_prefix_space, use_regex);
+  }
+  if (type == "Digits") {
+    QUIRE_ASSIGN_OR_RETURN(const bool individual, json_fields::Bool(spec, where, "individual_digits", false));
+    return MakeDigits(individual);
+  }
+  if (type == "Metaspace") {
+    QUIRE_ASSIGN_OR_RETURN(MetaspaceOptions options, GetMetaspace(spec, where));
+    return MakeMetaspace(std::move(options));
+  }
+  if (type == "Punctuation") {
+    QUIRE_ASSIGN_OR_RETURN(const SplitBehavior behavior, GetBehavior(spec, where, "Isolated"));
+    return MakePunctuation(behavior);
+  }
+  if (type == "Whitespace" || type == "WhitespaceSplit") return MakeWhitespace(/*words=*/type == "Whitespace");
+  if (type == "CharDelimiterSplit") {
+    QUIRE_ASSIGN_OR_RETURN(const std::string delimiter, GetCharacter(spec, where, "delimiter"));
+    QUIRE_ASSIGN_OR_RETURN(Pattern pattern, Pattern::OfLiteral(delimiter));
+    return MakeSplit(std::move(pattern), SplitBehavior::kRemoved, /*invert=*/false);
+  }
+  return nullptr;
+}
+
+absl::Status AddDecoderStep(const json& spec, const std::string& where, TokenDecoder* decoder) {
+  QUIRE_ASSIGN_OR_RETURN(const std::string type, json_fields::String(spec, where, "type"));
+  if (type == "ByteLevel") return decoder->AddByteLevel();
+  if (type == "ByteFallback") return decoder->AddByteFallback();
+  if (type == "Fuse") return decoder->AddFuse();
+  if (type == "Metaspace") {
+    QUIRE_ASSIGN_OR_RETURN(MetaspaceOptions options, GetMetaspace(spec, where));
+    return decoder->AddMetaspace(std::move(options.mark), options.prepend != MetaspaceOptions::Prepend::kNever);
+  }
+  if (type == "Replace") {
+    QUIRE_ASSIGN_OR_RETURN(Pattern pattern, MakePattern(spec, where));
+    QUIRE_ASSIGN_OR_RETURN(std::string content, json_fields::String(spec, where, "content"));
+    return decoder->AddReplace(std::move(pattern), std::move(content));
+  }
+  if (type == "Strip") {
+    QUIRE_ASSIGN_OR_RETURN(std::string character, GetCharacter(spec, where, "content"));
+    QUIRE_ASSIGN_OR_RETURN(const int64_t start, json_fields::Int(spec, where, "start"));
+    QUIRE_ASSIGN_OR_RETURN(const int64_t stop, json_fields::Int(spec, where, "stop"));
+    if (start < 0 || stop < 0) return absl::InvalidArgumentError("start and stop must not be negative");
+    return decoder->AddStrip(std::move(character), start, stop);
+  }
+  return absl::UnimplementedError(absl::StrCat("of type ", Printable(type), " is not supported"));
+}
+
+absl::Status AddDecoder(const json& spec, const std::string& where, TokenDecoder* decoder) {
+  QUIRE_ASSIGN_OR_RETURN(const std::string type, json_fields::String(spec, where, "type"));
+  if (type == "Sequence") {
+    return ForEachPart(spec, where, "decoders",
+                       [&](const json& part, const std::string& at) { return AddDecoder(part, at, decoder); });
+  }
+  if (absl::Status status = AddDecoderStep(spec, where, decoder); !status.ok()) {
+    return absl::Status(status.code(), absl::StrCat(where, " ", status.message()));
+  }
+  return absl::OkStatus();
 }
 
 // Ids that one entry of a template's special_tokens stands for.
@@ -83,8 +206,7 @@ absl::Status AppendTemplateIds(const json& spec, const std::string& where, const
   return absl::OkStatus();
 }
 
-absl::Status ApplyTemplate(const json& spec, const std::string& where, std::vector<int32_t>* prefix,
-                           std::vector<int32_t>* suffix) {
+absl::Status ApplyTemplate(const json& spec, const std::string& where, PostProcessing* post) {
   std::vector<int32_t> before;
   std::vector<int32_t> after;
   int texts = 0;
@@ -104,14 +226,14 @@ absl::Status ApplyTemplate(const json& spec, const std::string& where, std::vect
                                json_fields::String(*token, absl::StrCat(at, ".SpecialToken"), "id"));
         return AppendTemplateIds(spec, where, id, texts == 0 ? &before : &after);
       }));
-  if (!prefix->empty() || !suffix->empty()) {
+  if (!post->prefix.empty() || !post->suffix.empty()) {
     return absl::UnimplementedError(absl::StrCat(where, " is a second template: not supported"));
   }
   if (texts != 1) {
     return absl::UnimplementedError(absl::StrCat(where, ".single holds the text ", texts, " times, not once"));
   }
-  *prefix = std::move(before);
-  *suffix = std::move(after);
+  post->prefix = std::move(before);
+  post->suffix = std::move(after);
   return absl::OkStatus();
 }
 
@@ -119,7 +241,8 @@ absl::Status ApplyTemplate(const json& spec, const std::string& where, std::vect
 
 absl::StatusOr<std::unique_ptr<Normalizer>> MakeNormalizer(const json& spec, const std::string& where) {
   QUIRE_ASSIGN_OR_RETURN(const std::string type, json_fields::String(spec, where, "type"));
-  if (type == "NFC") return std::make_unique<NfcNormalizer>();
+  QUIRE_ASSIGN_OR_RETURN(auto simple, MakeSimpleNormalizer(type, spec, where));
+  if (simple != nullptr) return simple;
   if (type != "Sequence") return NotBuilt(where, type);
   std::vector<std::unique_ptr<Normalizer>> parts;
   QUIRE_RETURN_IF_ERROR(
@@ -133,16 +256,8 @@ absl::StatusOr<std::unique_ptr<Normalizer>> MakeNormalizer(const json& spec, con
 
 absl::StatusOr<std::unique_ptr<PreTokenizer>> MakePreTokenizer(const json& spec, const std::string& where) {
   QUIRE_ASSIGN_OR_RETURN(const std::string type, json_fields::String(spec, where, "type"));
-  if (type == "Split") return MakeSplitFrom(spec, where);
-  if (type == "ByteLevel") {
-    QUIRE_ASSIGN_OR_RETURN(const bool add_prefix_space, json_fields::Bool(spec, where, "add_prefix_space", true));
-    QUIRE_ASSIGN_OR_RETURN(const bool use_regex, json_fields::Bool(spec, where, "use_regex", true));
-    return ByteLevelPreTokenizer::Create(add_prefix_space, use_regex);
-  }
-  if (type == "Digits") {
-    QUIRE_ASSIGN_OR_RETURN(const bool individual, json_fields::Bool(spec, where, "individual_digits", false));
-    return MakeDigits(individual);
-  }
+  QUIRE_ASSIGN_OR_RETURN(auto simple, MakeSimplePreTokenizer(type, spec, where));
+  if (simple != nullptr) return simple;
   if (type != "Sequence") return NotBuilt(where, type);
   std::vector<std::unique_ptr<PreTokenizer>> parts;
   QUIRE_RETURN_IF_ERROR(
@@ -151,31 +266,27 @@ absl::StatusOr<std::unique_ptr<PreTokenizer>> MakePreTokenizer(const json& spec,
         parts.push_back(std::move(made));
         return absl::OkStatus();
       }));
-  return std::make_unique<SequencePreTokenizer>(std::move(parts));
+  return MakeSequence(std::move(parts));
 }
 
-absl::Status ApplyPostProcessor(const json& spec, const std::string& where, std::vector<int32_t>* prefix,
-                                std::vector<int32_t>* suffix) {
+absl::Status ApplyPostProcessor(const json& spec, const std::string& where, PostProcessing* post) {
   QUIRE_ASSIGN_OR_RETURN(const std::string type, json_fields::String(spec, where, "type"));
-  if (type == "ByteLevel") return absl::OkStatus();  // moves offsets only
-  if (type == "TemplateProcessing") return ApplyTemplate(spec, where, prefix, suffix);
+  if (type == "ByteLevel") {
+    QUIRE_ASSIGN_OR_RETURN(const bool add_prefix_space, json_fields::Bool(spec, where, "add_prefix_space", true));
+    QUIRE_ASSIGN_OR_RETURN(const bool trims, json_fields::Bool(spec, where, "trim_offsets", true));
+    if (trims) post->trims.push_back({add_prefix_space});
+    return absl::OkStatus();
+  }
+  if (type == "TemplateProcessing") return ApplyTemplate(spec, where, post);
   if (type != "Sequence") return NotBuilt(where, type);
-  return ForEachPart(spec, where, "processors", [&](const json& part, const std::string& at) {
-    return ApplyPostProcessor(part, at, prefix, suffix);
-  });
+  return ForEachPart(spec, where, "processors",
+                     [&](const json& part, const std::string& at) { return ApplyPostProcessor(part, at, post); });
 }
 
-absl::Status CheckDecoder(const json& spec, const std::string& where) {
-  QUIRE_ASSIGN_OR_RETURN(const std::string type, json_fields::String(spec, where, "type"));
-  if (type == "ByteLevel") return absl::OkStatus();
-  if (type != "Sequence") return NotBuilt(where, type);
-  int parts = 0;
-  QUIRE_RETURN_IF_ERROR(ForEachPart(spec, where, "decoders", [&](const json& part, const std::string& at) {
-    ++parts;
-    return CheckDecoder(part, at);
-  }));
-  if (parts == 1) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat(where, " is a sequence of ", parts, " decoders, not of one"));
+absl::StatusOr<TokenDecoder> MakeDecoder(const json& spec, const std::string& where) {
+  TokenDecoder decoder;
+  QUIRE_RETURN_IF_ERROR(AddDecoder(spec, where, &decoder));
+  return decoder;
 }
 
 }  // namespace quire

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -7,7 +8,6 @@
 #include "kernels/base/status_macros.h"
 #include "model/printable.h"
 #include "model/tokenizer/bpe_tokenizer.h"
-#include "model/tokenizer/byte_level.h"
 #include "model/tokenizer/json_components.h"
 #include "model/tokenizer/json_fields.h"
 #include "model/tokenizer/loaders.h"
@@ -45,7 +45,7 @@ absl::Status AddVocabulary(const json& vocab, Bpe* bpe, std::vector<Vocabulary::
     const int64_t id = huge ? Vocabulary::kMaxTokens : value.get<int64_t>();
     QUIRE_RETURN_IF_ERROR(Vocabulary::CheckId(id, text));
     bpe->AddToken(text, static_cast<int32_t>(id));
-    tokens->push_back({static_cast<int32_t>(id), text, byte_level::BytesOf(text), /*special=*/false});
+    tokens->push_back({.id = static_cast<int32_t>(id), .text = text});
   }
   return absl::OkStatus();
 }
@@ -67,7 +67,8 @@ absl::Status AddMerges(const json& merges, Bpe* bpe) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Bpe> MakeModel(const json& model, std::vector<Vocabulary::Token>* tokens) {
+// The pre-tokenizer must be there already: if the model can work on bytes, it no longer spells them.
+absl::Status MakeModel(const json& model, BpePipeline* pipeline, std::vector<Vocabulary::Token>* tokens) {
   QUIRE_RETURN_IF_ERROR(CheckModelType(model));
   Bpe::Options options;
   QUIRE_ASSIGN_OR_RETURN(options.ignore_merges, json_fields::Bool(model, "model", "ignore_merges", false));
@@ -76,12 +77,13 @@ absl::StatusOr<Bpe> MakeModel(const json& model, std::vector<Vocabulary::Token>*
   QUIRE_ASSIGN_OR_RETURN(options.unk_token, json_fields::String(model, "model", "unk_token", ""));
   QUIRE_ASSIGN_OR_RETURN(const json* vocab, json_fields::Object(model, "model", "vocab"));
   QUIRE_ASSIGN_OR_RETURN(const json* merges, json_fields::Array(model, "model", "merges"));
-  Bpe bpe(std::move(options));
+  options.bytes = !options.byte_fallback && options.unk_token.empty() && pipeline->pre_tokenizer != nullptr &&
+                  pipeline->pre_tokenizer->LeaveBytes();
+  pipeline->model_is_byte_level = options.bytes;
+  Bpe& bpe = pipeline->model.emplace(std::move(options));
   bpe.Reserve(vocab->size(), merges->size());
   QUIRE_RETURN_IF_ERROR(AddVocabulary(*vocab, &bpe, tokens));
-  QUIRE_RETURN_IF_ERROR(AddMerges(*merges, &bpe));
-  QUIRE_RETURN_IF_ERROR(bpe.Finish());
-  return bpe;
+  return AddMerges(*merges, &bpe);
 }
 
 absl::StatusOr<AddedToken> ParseAddedToken(const json& spec, const std::string& where) {
@@ -109,7 +111,7 @@ absl::Status MergeAddedTokens(const std::vector<AddedToken>& added, const Bpe& b
       return absl::InvalidArgumentError(
           absl::StrCat("added token '", Printable(token.content), "' has the two ids ", known, " and ", token.id));
     }
-    if (known < 0) tokens->push_back({token.id, token.content, byte_level::BytesOf(token.content), token.special});
+    if (known < 0) tokens->push_back({.id = token.id, .text = token.content, .special = token.special});
   }
   for (Vocabulary::Token& token : *tokens) {
     const auto at = seen.find(token.text);
@@ -118,9 +120,9 @@ absl::Status MergeAddedTokens(const std::vector<AddedToken>& added, const Bpe& b
   return absl::OkStatus();
 }
 
-absl::Status CheckIds(const std::vector<int32_t>& ids, const Vocabulary& vocabulary) {
+absl::Status CheckIds(const std::vector<int32_t>& ids, const std::vector<Vocabulary::Token>& tokens) {
   for (const int32_t id : ids) {
-    if (vocabulary.Find(id) == nullptr) {
+    if (std::none_of(tokens.begin(), tokens.end(), [id](const Vocabulary::Token& token) { return token.id == id; })) {
       return absl::InvalidArgumentError(absl::StrCat("post_processor: there is no token with id ", id));
     }
   }
@@ -135,11 +137,12 @@ absl::Status MakeStages(const json& file, BpePipeline* pipeline) {
     QUIRE_ASSIGN_OR_RETURN(pipeline->pre_tokenizer, MakePreTokenizer(*spec, "pre_tokenizer"));
   }
   if (const json* spec = Find(file, "post_processor"); spec != nullptr) {
-    QUIRE_RETURN_IF_ERROR(ApplyPostProcessor(*spec, "post_processor", &pipeline->prefix, &pipeline->suffix));
+    QUIRE_RETURN_IF_ERROR(ApplyPostProcessor(*spec, "post_processor", &pipeline->post));
   }
   const json* decoder = Find(file, "decoder");
   if (decoder == nullptr) return absl::UnimplementedError("a tokenizer without a decoder is not supported");
-  return CheckDecoder(*decoder, "decoder");
+  QUIRE_ASSIGN_OR_RETURN(pipeline->decoder, MakeDecoder(*decoder, "decoder"));
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -147,14 +150,11 @@ absl::Status MakeStages(const json& file, BpePipeline* pipeline) {
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizerJson(std::string_view text) {
   QUIRE_ASSIGN_OR_RETURN(const json file, json_fields::Parse(text));
   if (!file.is_object()) return absl::InvalidArgumentError("not a JSON object");
-  for (const char* key : {"truncation", "padding"}) {
-    if (Find(file, key) != nullptr) return absl::UnimplementedError(absl::StrCat(key, " is not supported"));
-  }
   QUIRE_ASSIGN_OR_RETURN(const json* model, json_fields::Object(file, "", "model"));
   BpePipeline pipeline;
   QUIRE_RETURN_IF_ERROR(MakeStages(file, &pipeline));
   std::vector<Vocabulary::Token> tokens;
-  QUIRE_ASSIGN_OR_RETURN(pipeline.model, MakeModel(*model, &tokens));
+  QUIRE_RETURN_IF_ERROR(MakeModel(*model, &pipeline, &tokens));
   if (Find(file, "added_tokens") != nullptr) {
     QUIRE_ASSIGN_OR_RETURN(const json* added, json_fields::Array(file, "", "added_tokens"));
     for (size_t i = 0; i < added->size(); ++i) {
@@ -163,10 +163,10 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizerJson(std::string_view te
     }
   }
   QUIRE_RETURN_IF_ERROR(MergeAddedTokens(pipeline.added_tokens, *pipeline.model, &tokens));
-  QUIRE_ASSIGN_OR_RETURN(Vocabulary vocabulary, Vocabulary::Create(std::move(tokens)));
-  QUIRE_RETURN_IF_ERROR(CheckIds(pipeline.prefix, vocabulary));
-  QUIRE_RETURN_IF_ERROR(CheckIds(pipeline.suffix, vocabulary));
-  return std::make_unique<BpeTokenizer>(std::move(vocabulary), std::move(pipeline));
+  QUIRE_RETURN_IF_ERROR(pipeline.model->Finish());
+  QUIRE_RETURN_IF_ERROR(CheckIds(pipeline.post.prefix, tokens));
+  QUIRE_RETURN_IF_ERROR(CheckIds(pipeline.post.suffix, tokens));
+  return BpeTokenizer::Create(std::move(tokens), std::move(pipeline));
 }
 
 }  // namespace quire

@@ -37,16 +37,32 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadFile(const std::string& path) {
   return LoadTokenizerJson(text);
 }
 
-}  // namespace
+absl::StatusOr<std::string> ExportFile(const std::string& path) {
+  if (path.ends_with(".gguf")) {
+    QUIRE_ASSIGN_OR_RETURN(const auto file, GgufFile::Open(path));
+    return TokenizerJsonOfGguf(*file);
+  }
+  QUIRE_ASSIGN_OR_RETURN(std::string text, ReadText(path));
+  QUIRE_RETURN_IF_ERROR(LoadTokenizerJson(text).status());
+  return text;
+}
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path) {
+// `use` of the file that `path` stands for; errors name it.
+template <typename Use>
+auto WithFile(const std::string& path, Use use) -> decltype(use(path)) {
   std::error_code error;
   const std::string file =
       std::filesystem::is_directory(path, error) ? (std::filesystem::path(path) / "tokenizer.json").string() : path;
   if (!std::filesystem::exists(file, error)) return absl::NotFoundError(absl::StrCat(file, ": no such file"));
-  auto tokenizer = LoadFile(file);
-  if (tokenizer.ok() || absl::StartsWith(tokenizer.status().message(), file)) return tokenizer;
-  return absl::Status(tokenizer.status().code(), absl::StrCat(file, ": ", tokenizer.status().message()));
+  auto result = use(file);
+  if (result.ok() || absl::StartsWith(result.status().message(), file)) return result;
+  return absl::Status(result.status().code(), absl::StrCat(file, ": ", result.status().message()));
 }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path) { return WithFile(path, LoadFile); }
+
+absl::StatusOr<std::string> ExportTokenizerJson(const std::string& path) { return WithFile(path, ExportFile); }
 
 }  // namespace quire

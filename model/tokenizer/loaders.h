@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -16,5 +17,8 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizerJson(std::string_view te
 // From a GGUF file's tokenizer.ggml keys (formats.md 6.3), with the stages of the tokenizer.json that the model came
 // from: tokenizer.ggml.pre names them. Errors as above.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizerGguf(const GgufFile& file);
+
+// The text of a tokenizer.json that makes the same of texts as LoadTokenizerGguf. Errors as above.
+absl::StatusOr<std::string> TokenizerJsonOfGguf(const GgufFile& file);
 
 }  // namespace quire

@@ -1,11 +1,13 @@
 #include "model/tokenizer/pre_tokenizer.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "kernels/base/status_macros.h"
 #include "model/tokenizer/byte_level.h"
+#include "model/tokenizer/normalizer.h"
+#include "model/tokenizer/split.h"
 #include "model/tokenizer/unicode.h"
+#include "model/tokenizer/utf8.h"
 
 namespace quire {
 namespace {
@@ -13,148 +15,219 @@ namespace {
 // Rust's is_numeric is a version ahead of Oniguruma: the digits that Unicode 17 added.
 constexpr std::string_view kDigitPattern = R"([\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6}])";
 
-struct Span {
-  size_t begin = 0;
-  size_t end = 0;
-  bool is_match = false;
+class PatternSplit : public PreTokenizer {
+ public:
+  PatternSplit(Pattern pattern, SplitBehavior behavior, bool invert)
+      : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
+
+  absl::Status Apply(Pieces* pieces) const override {
+    const std::string_view text = pieces->text.text();
+    std::string storage;
+    const std::string_view known = pattern_.needs_known_categories() ? WithKnownCategories(text, &storage) : text;
+    std::vector<TextRange> out;
+    std::vector<TextRange> matches;
+    for (const TextRange& span : pieces->spans) {
+      matches.clear();
+      QUIRE_RETURN_IF_ERROR(pattern_.FindAll(text, known, span, &matches));
+      CutAtMatches(span, matches, behavior_, invert_, &out);
+    }
+    pieces->spans = std::move(out);
+    return absl::OkStatus();
+  }
+
+ private:
+  Pattern pattern_;
+  SplitBehavior behavior_;
+  bool invert_;
 };
 
-// Matches and what lies between them, in order.
-std::vector<Span> CoverWithSpans(size_t size, const std::vector<Regex::Match>& matches, bool invert) {
-  std::vector<Span> spans;
-  spans.reserve(2 * matches.size() + 1);
-  size_t from = 0;
-  for (const Regex::Match& match : matches) {
-    if (from != match.begin) spans.push_back({from, match.begin, invert});
-    spans.push_back({match.begin, match.end, !invert});
-    from = match.end;
-  }
-  if (from != size) spans.push_back({from, size, invert});
-  return spans;
-}
+// Cuts each piece at the characters that `is_match` is true of.
+class CharacterSplit : public PreTokenizer {
+ public:
+  CharacterSplit(bool (*is_match)(char32_t), SplitBehavior behavior) : is_match_(is_match), behavior_(behavior) {}
 
-// Joins each span with the one before it where `joins` says so of (it, the one before).
-template <typename Joins>
-void JoinWithPrevious(std::vector<Span>* spans, Joins joins) {
-  std::vector<Span> joined;
-  bool previous_match = false;
-  for (const Span& span : *spans) {
-    if (!joined.empty() && joins(span.is_match, previous_match)) {
-      joined.back().end = span.end;
-    } else {
-      joined.push_back(span);
+  absl::Status Apply(Pieces* pieces) const override {
+    std::vector<TextRange> out;
+    std::vector<TextRange> matches;
+    for (const TextRange& span : pieces->spans) {
+      matches.clear();
+      for (size_t i = span.begin; i < span.end;) {
+        const size_t begin = i;
+        if (is_match_(utf8::Decode(pieces->text.text(), &i))) matches.push_back({begin, i});
+      }
+      CutAtMatches(span, matches, behavior_, /*invert=*/false, &out);
     }
-    previous_match = span.is_match;
+    pieces->spans = std::move(out);
+    return absl::OkStatus();
   }
-  *spans = std::move(joined);
-}
 
-void JoinWithNext(std::vector<Span>* spans) {
-  std::vector<Span> joined;
-  bool previous_match = false;
-  for (auto span = spans->rbegin(); span != spans->rend(); ++span) {
-    if (!joined.empty() && span->is_match && !previous_match) {
-      joined.back().begin = span->begin;
-    } else {
-      joined.push_back(*span);
+ private:
+  bool (*is_match_)(char32_t);
+  SplitBehavior behavior_;
+};
+
+class WordSplit : public PreTokenizer {
+ public:
+  absl::Status Apply(Pieces* pieces) const override {
+    enum class Kind { kSpace, kWord, kOther };
+    std::vector<TextRange> out;
+    for (const TextRange& span : pieces->spans) {
+      Kind previous = Kind::kSpace;
+      for (size_t i = span.begin; i < span.end;) {
+        const size_t begin = i;
+        const char32_t c = utf8::Decode(pieces->text.text(), &i);
+        const Kind kind = IsWordCharacter(c) ? Kind::kWord : IsWhiteSpace(c) ? Kind::kSpace : Kind::kOther;
+        if (kind == Kind::kSpace) {
+        } else if (kind == previous) {
+          out.back().end = i;
+        } else {
+          out.push_back({begin, i});
+        }
+        previous = kind;
+      }
     }
-    previous_match = span->is_match;
+    pieces->spans = std::move(out);
+    return absl::OkStatus();
   }
-  std::reverse(joined.begin(), joined.end());
-  *spans = std::move(joined);
+};
+
+// Rewrites each piece on its own by `rewrite(old piece, rewriter)`.
+template <typename Rewrite>
+void RewritePieces(Pieces* pieces, Rewrite rewrite) {
+  AlignedText::Rewriter rewriter(&pieces->text);
+  for (TextRange& span : pieces->spans) {
+    const size_t begin = rewriter.size();
+    rewrite(span, &rewriter);
+    span = {begin, rewriter.size()};
+  }
+  rewriter.Finish();
 }
 
-void ApplyBehavior(SplitPreTokenizer::Behavior behavior, std::vector<Span>* spans) {
-  using Behavior = SplitPreTokenizer::Behavior;
-  switch (behavior) {
-    case Behavior::kIsolated:
-      return;
-    case Behavior::kRemoved:
-      std::erase_if(*spans, [](const Span& span) { return span.is_match; });
-      return;
-    case Behavior::kMergedWithPrevious:
-      return JoinWithPrevious(spans, [](bool is_match, bool previous) { return is_match && !previous; });
-    case Behavior::kMergedWithNext:
-      return JoinWithNext(spans);
-    case Behavior::kContiguous:
-      return JoinWithPrevious(spans, [](bool is_match, bool previous) { return is_match == previous; });
+class ByteLevelPreTokenizer : public PreTokenizer {
+ public:
+  ByteLevelPreTokenizer(bool add_prefix_space, std::unique_ptr<PreTokenizer> split)
+      : add_prefix_space_(add_prefix_space), split_(std::move(split)) {}
+
+  absl::Status Apply(Pieces* pieces) const override {
+    if (add_prefix_space_) {
+      RewritePieces(pieces, [&](TextRange piece, AlignedText::Rewriter* rewriter) {
+        if (pieces->text.text()[piece.begin] != ' ') rewriter->Put(" ", piece.begin);
+        rewriter->Keep(piece.begin, piece.end);
+      });
+    }
+    if (split_ != nullptr) QUIRE_RETURN_IF_ERROR(split_->Apply(pieces));
+    if (!spell_) return absl::OkStatus();
+    RewritePieces(pieces, [&](TextRange piece, AlignedText::Rewriter* rewriter) {
+      std::string spelling;
+      for (size_t i = piece.begin; i < piece.end; ++i) {
+        spelling.clear();
+        byte_level::AppendSpelling(std::string_view(pieces->text.text()).substr(i, 1), &spelling);
+        rewriter->Put(spelling, i);
+      }
+    });
+    return absl::OkStatus();
   }
-}
+
+  bool LeaveBytes() override {
+    spell_ = false;
+    return true;
+  }
+
+ private:
+  bool add_prefix_space_;
+  bool spell_ = true;
+  std::unique_ptr<PreTokenizer> split_;  // null: none
+};
+
+class MetaspacePreTokenizer : public PreTokenizer {
+ public:
+  MetaspacePreTokenizer(MetaspaceOptions options, std::unique_ptr<PreTokenizer> split)
+      : options_(std::move(options)), split_(std::move(split)) {}
+
+  absl::Status Apply(Pieces* pieces) const override {
+    RewritePieces(pieces, [&](TextRange piece, AlignedText::Rewriter* rewriter) {
+      const std::string_view text = pieces->text.text();
+      if (WantsMark(*pieces, piece)) rewriter->Put(options_.mark, piece.begin);
+      for (size_t i = piece.begin; i < piece.end;) {
+        const size_t space = std::min(text.find(' ', i), piece.end);
+        rewriter->Keep(i, space);
+        if (space < piece.end) rewriter->Put(options_.mark, space);
+        i = space + 1;
+      }
+    });
+    return split_ == nullptr ? absl::OkStatus() : split_->Apply(pieces);
+  }
+
+ private:
+  bool WantsMark(const Pieces& pieces, TextRange piece) const {
+    using Prepend = MetaspaceOptions::Prepend;
+    const std::string_view text = std::string_view(pieces.text.text()).substr(piece.begin);
+    if (options_.prepend == Prepend::kNever || text[0] == ' ' || text.starts_with(options_.mark)) return false;
+    return options_.prepend == Prepend::kAlways || (piece.begin == 0 && pieces.text.offset() == 0);
+  }
+
+  MetaspaceOptions options_;
+  std::unique_ptr<PreTokenizer> split_;  // null: none
+};
+
+class SequencePreTokenizer : public PreTokenizer {
+ public:
+  explicit SequencePreTokenizer(std::vector<std::unique_ptr<PreTokenizer>> parts) : parts_(std::move(parts)) {}
+
+  absl::Status Apply(Pieces* pieces) const override {
+    for (const auto& part : parts_) QUIRE_RETURN_IF_ERROR(part->Apply(pieces));
+    return absl::OkStatus();
+  }
+
+  bool LeaveBytes() override { return !parts_.empty() && parts_.back()->LeaveBytes(); }
+
+ private:
+  std::vector<std::unique_ptr<PreTokenizer>> parts_;
+};
 
 }  // namespace
 
-absl::Status SplitPreTokenizer::Apply(Pieces* pieces) const {
-  std::string storage;
-  const std::string_view subject = WithKnownCategories(pieces->text, &storage);
-  Pieces out;
-  out.text.reserve(pieces->text.size());
-  std::vector<Regex::Match> matches;
-  size_t begin = 0;
-  for (const size_t end : pieces->ends) {
-    matches.clear();
-    QUIRE_RETURN_IF_ERROR(regex_->FindAll(subject.substr(begin, end - begin), &matches));
-    std::vector<Span> spans = CoverWithSpans(end - begin, matches, invert_);
-    ApplyBehavior(behavior_, &spans);
-    for (const Span& span : spans) {
-      if (span.begin == span.end) continue;
-      out.text.append(pieces->text, begin + span.begin, span.end - span.begin);
-      out.ends.push_back(out.text.size());
-    }
-    begin = end;
-  }
-  *pieces = std::move(out);
-  return absl::OkStatus();
+std::unique_ptr<PreTokenizer> MakeSplit(Pattern pattern, SplitBehavior behavior, bool invert) {
+  return std::make_unique<PatternSplit>(std::move(pattern), behavior, invert);
 }
 
-absl::StatusOr<std::unique_ptr<PreTokenizer>> ByteLevelPreTokenizer::Create(bool add_prefix_space, bool use_regex) {
-  std::unique_ptr<ByteLevelPreTokenizer> made(new ByteLevelPreTokenizer);
-  made->add_prefix_space_ = add_prefix_space;
-  if (use_regex) {
-    QUIRE_ASSIGN_OR_RETURN(auto regex, Regex::Compile(byte_level::kGpt2Pattern));
-    made->split_ =
-        std::make_unique<SplitPreTokenizer>(std::move(regex), SplitPreTokenizer::Behavior::kIsolated, /*invert=*/false);
-  }
-  return made;
-}
-
-absl::Status ByteLevelPreTokenizer::Apply(Pieces* pieces) const {
-  if (add_prefix_space_) {
-    Pieces spaced;
-    size_t begin = 0;
-    for (const size_t end : pieces->ends) {
-      if (pieces->text[begin] != ' ') spaced.text.push_back(' ');
-      spaced.text.append(pieces->text, begin, end - begin);
-      spaced.ends.push_back(spaced.text.size());
-      begin = end;
-    }
-    *pieces = std::move(spaced);
-  }
-  if (split_ != nullptr) QUIRE_RETURN_IF_ERROR(split_->Apply(pieces));
-  std::string spelling;
-  spelling.reserve(2 * pieces->text.size());
-  size_t begin = 0;
-  for (size_t& end : pieces->ends) {
-    byte_level::AppendSpelling(std::string_view(pieces->text).substr(begin, end - begin), &spelling);
-    begin = std::exchange(end, spelling.size());
-  }
-  pieces->text = std::move(spelling);
-  return absl::OkStatus();
-}
-
-absl::Status SequencePreTokenizer::Apply(Pieces* pieces) const {
-  for (const auto& part : parts_) QUIRE_RETURN_IF_ERROR(part->Apply(pieces));
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::unique_ptr<PreTokenizer>> MakeSplit(std::string_view pattern, SplitPreTokenizer::Behavior behavior,
-                                                        bool invert) {
-  QUIRE_ASSIGN_OR_RETURN(auto regex, Regex::Compile(pattern));
-  return std::make_unique<SplitPreTokenizer>(std::move(regex), behavior, invert);
+absl::StatusOr<std::unique_ptr<PreTokenizer>> MakeRegexSplit(std::string_view regex, SplitBehavior behavior) {
+  QUIRE_ASSIGN_OR_RETURN(Pattern pattern, Pattern::OfRegex(regex));
+  return MakeSplit(std::move(pattern), behavior, /*invert=*/false);
 }
 
 absl::StatusOr<std::unique_ptr<PreTokenizer>> MakeDigits(bool individual_digits) {
-  using Behavior = SplitPreTokenizer::Behavior;
-  return MakeSplit(kDigitPattern, individual_digits ? Behavior::kIsolated : Behavior::kContiguous, /*invert=*/false);
+  return MakeRegexSplit(kDigitPattern, individual_digits ? SplitBehavior::kIsolated : SplitBehavior::kContiguous);
+}
+
+std::unique_ptr<PreTokenizer> MakePunctuation(SplitBehavior behavior) {
+  return std::make_unique<CharacterSplit>(IsPunctuation, behavior);
+}
+
+std::unique_ptr<PreTokenizer> MakeWhitespace(bool words) {
+  if (words) return std::make_unique<WordSplit>();
+  return std::make_unique<CharacterSplit>(IsWhiteSpace, SplitBehavior::kRemoved);
+}
+
+absl::StatusOr<std::unique_ptr<PreTokenizer>> MakeByteLevel(bool add_prefix_space, bool use_regex) {
+  std::unique_ptr<PreTokenizer> split;
+  if (use_regex) {
+    QUIRE_ASSIGN_OR_RETURN(split, MakeRegexSplit(byte_level::kGpt2Pattern, SplitBehavior::kIsolated));
+  }
+  return std::make_unique<ByteLevelPreTokenizer>(add_prefix_space, std::move(split));
+}
+
+absl::StatusOr<std::unique_ptr<PreTokenizer>> MakeMetaspace(MetaspaceOptions options) {
+  std::unique_ptr<PreTokenizer> split;
+  if (options.split) {
+    QUIRE_ASSIGN_OR_RETURN(Pattern mark, Pattern::OfLiteral(options.mark));
+    split = MakeSplit(std::move(mark), SplitBehavior::kMergedWithNext, /*invert=*/false);
+  }
+  return std::make_unique<MetaspacePreTokenizer>(std::move(options), std::move(split));
+}
+
+std::unique_ptr<PreTokenizer> MakeSequence(std::vector<std::unique_ptr<PreTokenizer>> parts) {
+  return std::make_unique<SequencePreTokenizer>(std::move(parts));
 }
 
 }  // namespace quire

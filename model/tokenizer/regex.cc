@@ -69,7 +69,7 @@ absl::StatusOr<std::unique_ptr<Regex>> Regex::Compile(std::string_view pattern) 
   return regex;
 }
 
-absl::Status Regex::FindAll(std::string_view text, std::vector<Match>* matches) const {
+absl::Status Regex::FindAll(std::string_view text, std::vector<TextRange>* matches) const {
   thread_local Scratch scratch;
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   const PCRE2_SIZE* span = pcre2_get_ovector_pointer(scratch.data);
@@ -80,7 +80,7 @@ absl::Status Regex::FindAll(std::string_view text, std::vector<Match>* matches) 
         pcre2_match(code_.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK, scratch.data, scratch.context);
     if (rc == PCRE2_ERROR_NOMATCH) break;
     if (rc < 0) return absl::ResourceExhaustedError(absl::StrCat("pre-tokenizer regex gave up: ", ErrorText(rc)));
-    const Match match{span[0], span[1]};
+    const TextRange match{span[0], span[1]};
     if (match.begin == match.end && match.end == last_end) {
       if (from == text.size()) break;
       utf8::Decode(text, &from);

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "model/tokenizer/tokenizer.h"
 
 struct pcre2_real_code_8;
 
@@ -17,17 +18,12 @@ namespace quire {
 // Immutable, safe to use from many threads at once.
 class Regex {
  public:
-  struct Match {
-    size_t begin = 0;
-    size_t end = 0;
-  };
-
   // kInvalidArgument if it does not compile; kUnimplemented naming a construct that the two engines read differently.
   static absl::StatusOr<std::unique_ptr<Regex>> Compile(std::string_view pattern);
 
   // Appends all matches, left to right, none overlapping; an empty one never at the end of the one before it.
   // `text` must be valid UTF-8, and known to PCRE2 (WithKnownCategories). kResourceExhausted if the engine gave up.
-  absl::Status FindAll(std::string_view text, std::vector<Match>* matches) const;
+  absl::Status FindAll(std::string_view text, std::vector<TextRange>* matches) const;
 
  private:
   struct FreeCode {

@@ -20,8 +20,10 @@ class Vocabulary {
 
   struct Token {
     int32_t id = 0;
-    std::string text;   // as the file spells it
-    std::string bytes;  // what it stands for in the text
+    std::string text;              // as the file spells it
+    std::string bytes = {};        // what it stands for in the text
+    std::string first_bytes = {};  // where it is the first token of all, if that differs (TokenDecoder::first_differs)
+    bool is_byte = false;          // one of a run of byte tokens (JoinRules::byte_runs)
     bool special = false;
   };
 

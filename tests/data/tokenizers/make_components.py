@@ -2,7 +2,8 @@
 """Writes components.jsonl: small tokenizers that use each component and option, with what Hugging Face makes of them.
 
 Needs tokenizers==0.23.3 from PyPI. One line a tokenizer: {name, tokenizer, cases: [{text, add_special_tokens, ids,
-decoded, decoded_skip}]}. ASCII only, the rest is escaped.
+offsets, decoded, decoded_skip}]}; offsets are begin and end of each id in turn, in bytes of the text. ASCII only, the
+rest is escaped.
 
     python3 tests/data/tokenizers/make_components.py > tests/data/tokenizers/components.jsonl
 """
@@ -77,6 +78,93 @@ def character_tokenizer(**options):
     return made
 
 
+def word_mark_tokenizer(**parts):
+    """Of Llama 2's kind: words begin with a mark, characters without a token are bytes."""
+    tokens = ["<unk>", "<s>", "</s>"] + [f"<0x{byte:02X}>" for byte in range(256)]
+    tokens += ["\u2581", "h", "e", "l", "o", "a", "b", "1", "2", "3", ",", ".", "x", "_", "he", "ll", "hell", "hello",
+               "\u2581h", "\u2581he", "\u2581hello", "\u2581\u2581", "ab", "ba", "abab", "12", "123", ",,", "\u00e9",
+               "\u2581\u2581\u2581\u2581", "o,", "\u2581x", "x\u2581"]
+    merges = [["h", "e"], ["l", "l"], ["he", "ll"], ["hell", "o"], ["\u2581", "h"], ["\u2581h", "e"], ["\u2581", "he"],
+              ["\u2581", "hello"], ["\u2581", "\u2581"], ["a", "b"], ["b", "a"], ["ab", "ab"], ["1", "2"], ["12", "3"],
+              [",", ","], ["\u2581\u2581", "\u2581\u2581"], ["o", ","], ["\u2581", "x"], ["x", "\u2581"]]
+    model = {"type": "BPE", "dropout": None, "unk_token": "<unk>", "continuing_subword_prefix": None,
+             "end_of_word_suffix": None, "fuse_unk": True, "byte_fallback": True, "ignore_merges": False,
+             "vocab": {token: i for i, token in enumerate(tokens)}, "merges": merges}
+    base = {"version": "1.0", "truncation": None, "padding": None,
+            "added_tokens": [added("<unk>", 0), added("<a>", 1), added("<b>", 2)],
+            "normalizer": None, "pre_tokenizer": None, "post_processor": None,
+            "decoder": decoders(REPLACE_MARK, BYTE_FALLBACK, FUSE, strip(1, 0)), "model": model}
+    tokens[1:3] = ["<a>", "<b>"]
+    model["vocab"] = {token: i for i, token in enumerate(tokens)}
+    return dict(base, **parts)
+
+
+MARK = "\u2581"
+REPLACE_MARK = {"type": "Replace", "pattern": {"String": MARK}, "content": " "}
+REPLACE_SPACE = {"type": "Replace", "pattern": {"String": " "}, "content": MARK}
+PREPEND_MARK = {"type": "Prepend", "prepend": MARK}
+BYTE_FALLBACK = {"type": "ByteFallback"}
+FUSE = {"type": "Fuse"}
+
+
+def strip(start, stop, content=" "):
+    return {"type": "Strip", "content": content, "start": start, "stop": stop}
+
+
+def decoders(*parts):
+    return {"type": "Sequence", "decoders": list(parts)}
+
+
+def normalizers(*parts):
+    return {"type": "Sequence", "normalizers": list(parts)}
+
+
+def metaspace(scheme, split):
+    return {"type": "Metaspace", "replacement": MARK, "prepend_scheme": scheme, "split": split}
+
+
+def word_mark_tokenizers():
+    yield "marks:prepend_replace", word_mark_tokenizer(normalizer=normalizers(PREPEND_MARK, REPLACE_SPACE))
+    yield "marks:replace", word_mark_tokenizer(normalizer=REPLACE_SPACE, decoder=decoders(REPLACE_MARK, BYTE_FALLBACK, FUSE),
+                                               pre_tokenizer=split({"String": " "}, "MergedWithPrevious"))
+    for scheme, cut in itertools.product(["always", "never", "first"], [False, True]):
+        yield f"metaspace:{scheme}:{cut}", word_mark_tokenizer(pre_tokenizer=metaspace(scheme, cut), decoder=metaspace(scheme, cut))
+    yield "metaspace:after_spaces", word_mark_tokenizer(
+        pre_tokenizer=sequence({"type": "WhitespaceSplit"}, metaspace("always", True)),
+        decoder=decoders(metaspace("always", True), FUSE))
+    yield "decoder:strip_tokens", word_mark_tokenizer(
+        normalizer=REPLACE_SPACE, decoder=decoders(REPLACE_MARK, strip(1, 1, "l"), BYTE_FALLBACK, FUSE, strip(3, 0)))
+    yield "decoder:replace_regex", word_mark_tokenizer(
+        normalizer=REPLACE_SPACE, decoder=decoders({"type": "Replace", "pattern": {"Regex": "[\u2581l]+"}, "content": "-"}, FUSE))
+    yield "decoder:no_fallback", word_mark_tokenizer(normalizer=REPLACE_SPACE, decoder=decoders(REPLACE_MARK))
+
+
+def component_tokenizers():
+    forms = [{"type": "NFC"}, {"type": "NFD"}, {"type": "NFKC"}, {"type": "NFKD"}, {"type": "Lowercase"},
+             {"type": "Strip", "strip_left": True, "strip_right": True}, {"type": "Strip", "strip_left": False, "strip_right": True},
+             {"type": "Prepend", "prepend": "ab"}, {"type": "Replace", "pattern": {"String": "l"}, "content": "12"},
+             {"type": "Replace", "pattern": {"Regex": "\\s+"}, "content": ""}]
+    for form in forms:
+        name = ":".join(str(value) for value in form.values())
+        yield f"normalizer:{name}", byte_level_tokenizer(BYTE_LEVEL_REGEX, normalizer=form)
+    yield "normalizer:several", byte_level_tokenizer(
+        BYTE_LEVEL_REGEX, normalizer=normalizers({"type": "NFKD"}, {"type": "Lowercase"}, forms[8], forms[5]))
+    cuts = [{"type": "Whitespace"}, {"type": "WhitespaceSplit"}, {"type": "Punctuation", "behavior": "Isolated"},
+            {"type": "Punctuation", "behavior": "Contiguous"}, {"type": "Punctuation", "behavior": "MergedWithNext"},
+            {"type": "CharDelimiterSplit", "delimiter": "l"}]
+    for cut in cuts:
+        name = ":".join(str(value) for value in cut.values())
+        yield f"pre_tokenizer:{name}", byte_level_tokenizer(sequence(cut, BYTE_LEVEL))
+    # B116: punctuation, GPT-2's pattern, digits, digits by three, in this order.
+    yield "pre_tokenizer:falcon", byte_level_tokenizer(sequence(
+        {"type": "Punctuation", "behavior": "Contiguous"}, BYTE_LEVEL_REGEX, {"type": "Digits", "individual_digits": False},
+        split({"Regex": "[0-9][0-9][0-9]"})))
+    for trim, prefix in itertools.product([False, True], [False, True]):
+        post = {"type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": trim, "use_regex": True}
+        yield f"trim:{trim}:{prefix}", byte_level_tokenizer(dict(BYTE_LEVEL_REGEX, add_prefix_space=prefix), post_processor=post)
+    yield "byte_level:unk", byte_level_tokenizer(BYTE_LEVEL_REGEX, model={"unk_token": "!"})
+
+
 def sequence(*parts):
     return {"type": "Sequence", "pretokenizers": list(parts)}
 
@@ -129,12 +217,18 @@ def tokenizers():
                character_tokenizer(unk_token=unk, fuse_unk=fuse, byte_fallback=fallback))
 
 
-for name, spec in tokenizers():
+def byte_offsets(text, offsets):
+    starts = list(itertools.accumulate((len(c.encode()) for c in text), initial=0))
+    return [starts[at] for pair in offsets for at in pair]
+
+
+for name, spec in itertools.chain(tokenizers(), component_tokenizers(), word_mark_tokenizers()):
     tokenizer = Tokenizer.from_str(json.dumps(spec))
     cases = []
     for number, text in enumerate(TEXTS + random_texts()):
         special = number % 4 == 0
-        ids = tokenizer.encode(text, add_special_tokens=special).ids
-        cases.append({"text": text, "add_special_tokens": special, "ids": ids,
+        encoding = tokenizer.encode(text, add_special_tokens=special)
+        ids = encoding.ids
+        cases.append({"text": text, "add_special_tokens": special, "ids": ids, "offsets": byte_offsets(text, encoding.offsets),
                       "decoded": tokenizer.decode(ids, skip_special_tokens=False), "decoded_skip": tokenizer.decode(ids)})
     print(json.dumps({"name": name, "tokenizer": spec, "cases": cases}, separators=(",", ":")))

@@ -98,8 +98,6 @@ TEST(LoadTokenizerTest, RefusesWrongFieldsByName) {
       {"/model/dropout", 0.1, kUnbuilt, "model.dropout"},
       {"/model/continuing_subword_prefix", "##", kUnbuilt, "model.continuing_subword_prefix"},
       {"/model/end_of_word_suffix", "</w>", kUnbuilt, "model.end_of_word_suffix"},
-      {"/truncation", json::object(), kUnbuilt, "truncation"},
-      {"/padding", json::object(), kUnbuilt, "padding"},
       {"/added_tokens", json::object(), kInvalid, "added_tokens must be an array"},
       {"/added_tokens/0/id", 97, kInvalid, "have the same id 97"},
       {"/added_tokens/0/id", 4294967296, kInvalid, "token '<s>' has id 4294967296"},
@@ -176,115 +174,6 @@ TEST(LoadTokenizerTest, SurvivesDamage) {
     EXPECT_TRUE((*tokenizer)->Encode("hello <s> abab", true).ok());
   }
   EXPECT_LT(loaded, 300);
-}
-
-// The key-value part of a GGUF file, version 3.
-class GgufBuilder {
- public:
-  GgufBuilder& String(const std::string& key, const std::string& value) {
-    Key(key, 8);
-    return Text(value);
-  }
-  GgufBuilder& Strings(const std::string& key, const std::vector<std::string>& values) {
-    Array(key, 8, values.size());
-    for (const std::string& value : values) Text(value);
-    return *this;
-  }
-  GgufBuilder& Ints(const std::string& key, const std::vector<int32_t>& values) {
-    Array(key, 5, values.size());
-    for (const int32_t value : values) Number(value);
-    return *this;
-  }
-  GgufBuilder& Uint(const std::string& key, uint32_t value) {
-    Key(key, 4);
-    return Number(value);
-  }
-  GgufBuilder& Bool(const std::string& key, bool value) {
-    Key(key, 7);
-    return Number(static_cast<uint8_t>(value));
-  }
-  std::string File() const {
-    GgufBuilder head;
-    head.Number(uint32_t{0x46554747}).Number(uint32_t{3}).Number(uint64_t{0}).Number(num_keys_);
-    return head.bytes_ + bytes_;
-  }
-
- private:
-  template <typename T>
-  GgufBuilder& Number(T value) {
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
-    return *this;
-  }
-  GgufBuilder& Text(const std::string& text) {
-    Number(static_cast<uint64_t>(text.size()));
-    bytes_ += text;
-    return *this;
-  }
-  void Key(const std::string& key, uint32_t type) {
-    Text(key).Number(type);
-    ++num_keys_;
-  }
-  void Array(const std::string& key, uint32_t type, uint64_t count) {
-    Key(key, 9);
-    Number(type).Number(count);
-  }
-
-  uint64_t num_keys_ = 0;
-  std::string bytes_;
-};
-
-struct GgufTokenizer {
-  std::string model = "gpt2";
-  std::string pre = "gpt-2";
-  std::vector<std::string> tokens = {"a", "b", "ab", "<s>", "<u>"};
-  std::vector<int32_t> types = {1, 1, 1, 3, 4};
-  std::vector<std::string> merges = {"a b"};
-  uint32_t bos = 3;
-};
-
-absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const GgufTokenizer& parts) {
-  GgufBuilder file;
-  file.String("general.architecture", "llama").String("tokenizer.ggml.model", parts.model);
-  if (!parts.pre.empty()) file.String("tokenizer.ggml.pre", parts.pre);
-  file.Strings("tokenizer.ggml.tokens", parts.tokens).Ints("tokenizer.ggml.token_type", parts.types);
-  file.Strings("tokenizer.ggml.merges", parts.merges).Uint("tokenizer.ggml.bos_token_id", parts.bos);
-  file.Bool("tokenizer.ggml.add_bos_token", true);
-  return LoadTokenizer(WriteFile("tokenizer_test.gguf", file.File()));
-}
-
-TEST(LoadGgufTokenizerTest, ReadsOne) {
-  const auto tokenizer = Load({});
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  EXPECT_EQ(*(*tokenizer)->Encode("ab<u>a<s>", true), (std::vector<int32_t>{3, 2, 4, 0, 3}));
-  EXPECT_EQ((*tokenizer)->Decode({3, 2, 4, 0}, /*skip_special_tokens=*/true), "ab<u>a");
-  EXPECT_TRUE((*tokenizer)->adds_bos());
-  EXPECT_TRUE((*tokenizer)->IsSpecial(3));
-  EXPECT_FALSE((*tokenizer)->IsSpecial(4));
-}
-
-TEST(LoadGgufTokenizerTest, RefusesWhatIsWrong) {
-  const auto expect = [](const GgufTokenizer& parts, absl::StatusCode code, const std::string& part) {
-    const auto tokenizer = Load(parts);
-    EXPECT_EQ(tokenizer.status().code(), code) << tokenizer.status() << " wanted " << part;
-    EXPECT_THAT(std::string(tokenizer.status().message()), HasSubstr(part));
-    EXPECT_THAT(std::string(tokenizer.status().message()), HasSubstr("tokenizer_test.gguf"));
-  };
-  const auto changed = [](auto change) {
-    GgufTokenizer parts;
-    change(&parts);
-    return parts;
-  };
-  using G = GgufTokenizer;
-  expect(changed([](G* g) { g->model = "t5"; }), kUnbuilt, "tokenizer.ggml.model 't5'");
-  expect(changed([](G* g) { g->pre = "jais"; }), kUnbuilt, "tokenizer.ggml.pre 'jais'");
-  expect(changed([](G* g) { g->pre = ""; }), kUnbuilt, "without tokenizer.ggml.pre");
-  expect(changed([](G* g) { g->types.pop_back(); }), kInvalid, "tokenizer.ggml.token_type has 4 elements");
-  expect(changed([](G* g) { g->types[1] = 9; }), kInvalid, "tokenizer.ggml.token_type[1] is 9");
-  expect(changed([](G* g) { g->tokens[1] = "\xFF"; }), kInvalid, "'tokenizer.ggml.tokens': string is not valid UTF-8");
-  expect(changed([](G* g) { g->tokens[1] = "a"; }), kInvalid, "token 'a' has the two ids 0 and 1");
-  expect(changed([](G* g) { g->tokens[2] = "x"; }), kInvalid, "needs the token 'ab'");
-  expect(changed([](G* g) { g->merges[0] = "ab"; }), kInvalid, "merge 0, 'ab'");
-  expect(changed([](G* g) { g->bos = 5; }), kInvalid, "tokenizer.ggml.bos_token_id is 5");
 }
 
 }  // namespace

@@ -159,7 +159,7 @@ TEST(BpeTest, AgreesWithTheDefinitionInShortAndLongPieces) {
       std::vector<std::string> letters;
       for (size_t i = 0; i < length; ++i) letters.push_back(tokens[random() % 3]), piece += letters.back();
       std::vector<int32_t> ids;
-      bpe.Tokenize(piece, &ids);
+      bpe.Tokenize(piece, &ids, /*sizes=*/nullptr);
       std::vector<std::string> got;
       for (const int32_t id : ids) got.push_back(tokens[id]);
       ASSERT_EQ(got, NaiveBpe(letters, merges)) << piece;

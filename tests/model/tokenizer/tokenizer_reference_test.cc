@@ -25,7 +25,8 @@ TEST_P(TokenizerReferenceTest, AgreesOnEveryCase) {
   EXPECT_GE(testing::CheckStreamCases(**tokenizer, *streams), 40);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TokenizerReferenceTest, ::testing::Values("smollm2", "llama3_1", "qwen3"),
+INSTANTIATE_TEST_SUITE_P(All, TokenizerReferenceTest,
+                         ::testing::Values("smollm2", "llama3_1", "qwen3", "mistral_v1", "gemma3"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST(TokenizerGgufTest, SmolLm2FromItsModelFileAgreesWithTheTokenizerJson) {

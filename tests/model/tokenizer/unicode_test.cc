@@ -19,6 +19,12 @@ std::string Text(std::initializer_list<char32_t> points) {
   return text;
 }
 
+std::string NormalizeNfc(std::string_view text) {
+  AlignedText aligned(text, 0, /*tracked=*/false);
+  NormalizeUnicode(NormalForm::kNfc, &aligned);
+  return aligned.text();
+}
+
 std::string Lossy(std::string_view bytes) {
   std::string text;
   utf8::AppendLossy(bytes, &text);
@@ -69,7 +75,7 @@ std::set<char32_t> Matches(const std::string& pattern) {
   const auto regex = Regex::Compile(pattern);
   EXPECT_TRUE(regex.ok()) << regex.status();
   std::set<char32_t> found;
-  std::vector<Regex::Match> matches;
+  std::vector<TextRange> matches;
   for (char32_t c = 0; c < 0x110000; ++c) {
     if (c >= 0xD800 && c <= 0xDFFF) continue;
     const std::string text = Text({c});
@@ -104,7 +110,7 @@ TEST(RegexTest, CategoriesAreThoseOfUnicode16) {
 TEST(RegexTest, AnEmptyMatchNeverFollowsAMatch) {
   const auto regex = Regex::Compile("x*");
   ASSERT_TRUE(regex.ok());
-  std::vector<Regex::Match> matches;
+  std::vector<TextRange> matches;
   ASSERT_TRUE((*regex)->FindAll("axxb", &matches).ok());
   std::vector<std::pair<size_t, size_t>> got;
   for (const auto& match : matches) got.emplace_back(match.begin, match.end);
@@ -114,7 +120,7 @@ TEST(RegexTest, AnEmptyMatchNeverFollowsAMatch) {
 TEST(RegexTest, GivingUpIsAnErrorNotAnAnswer) {
   const auto regex = Regex::Compile("(?:a|aa)+c");
   ASSERT_TRUE(regex.ok());
-  std::vector<Regex::Match> matches;
+  std::vector<TextRange> matches;
   std::string text(80, 'a');
   text += "bc";
   EXPECT_EQ((*regex)->FindAll(text, &matches).code(), absl::StatusCode::kResourceExhausted);
