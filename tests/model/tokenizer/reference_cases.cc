@@ -65,7 +65,9 @@ int CheckStreamCases(const Tokenizer& tokenizer, const std::string& path) {
     EXPECT_EQ(pieces, row.at("pieces").get<std::vector<std::string>>());
     EXPECT_EQ(last, row.at("final").get<std::string>());
     // A stream that has sent a character of a run which breaks later cannot take it back.
-    if (!row.value("diverges", false)) EXPECT_EQ(all + last, row.at("full").get<std::string>());
+    if (!row.value("diverges", false)) {
+      EXPECT_EQ(all + last, row.at("full").get<std::string>());
+    }
     ++checked;
   }
   return checked;

@@ -242,7 +242,9 @@ TEST(DetokenizationFaultTest, B103AnySequenceOfIdsStreams) {
       const std::string decoded = tokenizer->Decode(ids, i % 2 == 0);
       ASSERT_TRUE(utf8::IsValid(streamed));
       // A run of byte tokens that breaks late was sent in part.
-      if (!tokenizer->join_rules().byte_runs) ASSERT_EQ(streamed, decoded);
+      if (!tokenizer->join_rules().byte_runs) {
+        ASSERT_EQ(streamed, decoded);
+      }
     }
   }
 }
