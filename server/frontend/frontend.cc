@@ -213,7 +213,7 @@ absl::Status Frontend::TrySubmit(ValidatedRequest request, const std::shared_ptr
   stream.want_token_ids = request.want_token_ids;
   stream.prompt_tokens = static_cast<int32_t>(ids.size());
   stream.arrival = live->arrival;
-  live->stream = std::make_unique<RequestStream>(tokenizer_, std::move(stream));
+  live->stream = std::make_unique<RequestStream>(tokenizer_, std::move(stream), ids);
   if (cause == EndCause::kAbort) {
     FinishAborted(*live);
     return absl::OkStatus();

@@ -50,18 +50,18 @@ std::string_view MissReasonName(MissReason reason) {
   return "";
 }
 
-RequestStream::RequestStream(const Tokenizer& tokenizer, StreamOptions options)
+RequestStream::RequestStream(const Tokenizer& tokenizer, StreamOptions options, absl::Span<const int32_t> prompt)
     : options_(std::move(options)),
       stops_(options_.params.stop_strings),
       decode_text_(options_.want_text || stops_.size() > 0),
       latest_(options_.arrival) {
   const SamplingParams& params = options_.params;
+  IncrementalDecoder decoder(tokenizer, params.skip_special_tokens);
+  if (decode_text_) decoder.Continue(prompt);
   sequences_.reserve(params.n);
   for (int32_t i = 0; i < params.n; ++i) {
-    sequences_.push_back({IncrementalDecoder(tokenizer, params.skip_special_tokens),
-                          StopChecker(stops_, params.include_stop_str_in_output, params.min_tokens),
-                          FinishReason::kNone,
-                          {}});
+    sequences_.push_back(
+        {decoder, StopChecker(stops_, params.include_stop_str_in_output, params.min_tokens), FinishReason::kNone, {}});
     sequences_.back().delta.index = i;
     if (!chooses()) returned_.push_back(&sequences_.back());
   }

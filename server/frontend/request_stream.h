@@ -44,8 +44,9 @@ struct StreamOptions {
 // strings, with tokens and log-probabilities aligned. No threads, no clocks. Not thread-safe.
 class RequestStream {
  public:
-  // The tokenizer must outlive the stream.
-  RequestStream(const Tokenizer& tokenizer, StreamOptions options);
+  // The tokenizer must outlive the stream. `prompt`: the ids that the output follows, whose text it continues (a first
+  // token of the Llama 2 kind loses its space); looked at here only.
+  RequestStream(const Tokenizer& tokenizer, StreamOptions options, absl::Span<const int32_t> prompt = {});
   RequestStream(const RequestStream&) = delete;
   RequestStream& operator=(const RequestStream&) = delete;
 

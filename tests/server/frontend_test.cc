@@ -95,6 +95,23 @@ TEST_F(FrontendTest, StreamsTextIdsUsageAndTimings) {
   EXPECT_EQ(records_[0].finish, "length");
 }
 
+TEST_F(FrontendTest, OutputContinuesTheTextOfThePrompt) {
+  tokenizer_.drops_first_space = true;
+  GenerateRequest request;
+  request.prompt = std::vector<int64_t>{'h', 0xC3};  // the first half of a character
+  const uint64_t handle = Start(request);
+  Emit(handle, "\xA9 ");
+  engine_.EmitToken(handle, 'c', FinishReason::kLength);
+  sink_->WaitForEnd();
+  EXPECT_EQ(sink_->sequences.at(0).text, "\u00e9 c");
+  sink_ = std::make_shared<CollectingSink>();
+  const uint64_t word = Start(TextRequest("hi"));
+  Emit(word, " ");
+  engine_.EmitToken(word, 'w', FinishReason::kLength);
+  sink_->WaitForEnd();
+  EXPECT_EQ(sink_->sequences.at(0).text, " w");
+}
+
 TEST_F(FrontendTest, AForkGoesOnBehindTheTokensOfALiveOrFinishedRequest) {
   GenerateRequest request = TextRequest("hi");
   request.request_id = "r1";

@@ -51,6 +51,13 @@ class FakeTokenizer final : public Tokenizer {
     if (id >= kFirstPiece && id < vocab_size()) return pieces_[id - kFirstPiece];
     return "";
   }
+  // As Llama 2's kind: the first word has no space before it.
+  bool drops_first_space = false;
+  std::string_view FirstTokenBytes(int32_t id) const override {
+    std::string_view bytes = TokenBytes(id);
+    if (drops_first_space && !bytes.empty() && bytes[0] == ' ') bytes.remove_prefix(1);
+    return bytes;
+  }
   bool IsSpecial(int32_t id) const override { return id == kBos || id == kEos; }
   int32_t TokenId(std::string_view spelling) const override {
     for (int32_t id = 0; id < vocab_size(); ++id) {
