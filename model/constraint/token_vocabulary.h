@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace quire {
+class Tokenizer;
+}  // namespace quire
+
+namespace quire::constraint {
+
+// The tokens of a tokenizer in the order in which masks are computed: a trie over their bytes. Built once a tokenizer;
+// immutable afterwards. Special tokens and tokens without bytes are in no mask, but for the end tokens.
+class TokenVocabulary {
+ public:
+  // One node of a trie, in depth-first order.
+  struct Node {
+    uint8_t byte = 0;
+    uint16_t depth = 0;  // bytes of the token that ends here
+    int32_t next = 0;    // the first node that is no descendant
+    int32_t tokens = 0;  // index of the tokens that end here, in token_lists; 0 if there are none
+  };
+  struct Trie {
+    std::vector<Node> nodes;
+    std::vector<int32_t> token_lists;  // at each index: the ids with these bytes, then -1
+    int32_t max_depth = 0;
+  };
+
+  // `end_ids`: the tokens that end a text, allowed exactly where it is complete. `size`: of the logits; at least the
+  // tokenizer's vocab_size, whose ids are below 2^24. The tokenizer is not used afterwards.
+  TokenVocabulary(const Tokenizer& tokenizer, absl::Span<const int32_t> end_ids, int32_t size);
+  // For tests: tokens[id] are the bytes of token `id`.
+  TokenVocabulary(absl::Span<const std::string_view> tokens, absl::Span<const int32_t> end_ids);
+
+  int32_t size() const { return size_; }
+  int64_t num_words() const { return (int64_t{size_} + 31) / 32; }  // of a mask
+  absl::Span<const int32_t> end_ids() const { return end_ids_; }
+  bool IsEnd(int32_t id) const;
+  // Empty for a token that no text contains, and for ids outside the vocabulary.
+  std::string_view TokenBytes(int32_t id) const;
+
+  const Trie& trie() const { return trie_; }
+  // Tokens that are at most kPlainChars whole characters, none of them a control character, quote or backslash: inside
+  // a JSON string most likely all are allowed, as one word of a mask after the other. other_trie has the rest.
+  static constexpr int kPlainChars = 16;
+  const std::vector<uint32_t>& plain_tokens() const { return plain_tokens_; }
+  const Trie& other_trie() const { return other_trie_; }
+
+ private:
+  void Build(const std::vector<bool>& usable);
+
+  int32_t size_ = 0;
+  std::vector<int32_t> end_ids_;  // ascending
+  std::vector<char> bytes_;
+  std::vector<int32_t> offsets_;  // of token id in bytes_; size_ + 1
+  Trie trie_, other_trie_;
+  std::vector<uint32_t> plain_tokens_;
+};
+
+}  // namespace quire::constraint
