@@ -29,7 +29,9 @@ void CheckCases(const std::string& path, size_t least) {
       ASSERT_TRUE(constraint.ok()) << constraint.status();
       const Verdict verdict = Judge(*constraint, text);
       EXPECT_EQ(verdict.accepted, c.at("accepted").get<bool>());
-      if (c.contains("prefix_bytes")) EXPECT_EQ(verdict.prefix_bytes, c.at("prefix_bytes").get<int64_t>());
+      if (c.contains("prefix_bytes")) {
+        EXPECT_EQ(verdict.prefix_bytes, c.at("prefix_bytes").get<int64_t>());
+      }
       if (c.contains("prefix_ok")) {
         EXPECT_EQ(verdict.prefix_bytes == static_cast<int64_t>(text.size()), c.at("prefix_ok").get<bool>());
       }
