@@ -126,7 +126,7 @@ TEST(MatcherTest, RollbackAndForksAreIndependent) {
 TEST(MatcherTest, AFullCacheIsReplaced) {
   const auto vocabulary = ByteVocabulary();
   ConstraintLimits limits;
-  limits.max_cache_bytes = 1'000'000;
+  limits.max_cache_bytes = 600'000;
   const auto small = CompileJsonSchema("true", JsonWhitespace::kFree, vocabulary, limits);
   const auto large = CompileJsonSchema("true", JsonWhitespace::kFree, vocabulary);
   ASSERT_TRUE(small.ok() && large.ok());
