@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -38,30 +39,53 @@ bool Walk(const TokenVocabulary::Trie& trie, const State* start, StateStore* sto
   return true;
 }
 
-// Whether every text of at most kPlainChars plain characters can be read from a state: then all plain tokens are
-// allowed. Walks all such texts at once, one character after the other, until no state is new.
+// Finds how long plain texts may get from a state, if that is all there is to say: every text of plain characters up to
+// some length can be read, none that is longer. Reads all such texts at once, one character after the other, until no
+// state is new.
 class PlainChecker {
  public:
   PlainChecker(StateStore* store, int64_t* steps) : store_(store), steps_(steps) {}
 
-  bool Check(const State* start) {
+  // The length, at most kPlainChars; nullopt if it depends on the characters.
+  std::optional<int> Check(const State* start) {
+    constexpr int kMost = TokenVocabulary::kPlainChars;
     std::vector<const State*> level = {start};
     absl::flat_hash_set<const State*> seen = {start};
-    for (int chars = 0; chars < TokenVocabulary::kPlainChars && !level.empty(); ++chars) {
+    bool has_loop = false;
+    for (int chars = 0; chars < kMost && !level.empty(); ++chars) {
       std::vector<const State*> after;
+      size_t num_ends = 0;
       for (const State* state : level) {
-        if (!ReadChar(state, &after)) return false;
+        if (ReadsNoPlainChar(state)) {
+          ++num_ends;
+        } else if (!ReadChar(state, &after)) {
+          return std::nullopt;
+        }
       }
+      if (num_ends > 0) return num_ends == level.size() && !has_loop ? std::make_optional(chars) : std::nullopt;
       level.clear();
       for (const State* state : after) {
-        if (seen.insert(state).second) level.push_back(state);
+        if (seen.insert(state).second) {
+          level.push_back(state);
+        } else {
+          has_loop = true;
+        }
       }
-      if (seen.size() > 256) return false;  // not worth it
+      if (seen.size() > 256) return std::nullopt;  // not worth it
+    }
+    return kMost;
+  }
+
+ private:
+  bool ReadsNoPlainChar(const State* state) {
+    const Network& network = store_->network();
+    for (int byte = 0x20; byte <= 0xF4; ++byte) {
+      if (byte == '"' || byte == '\\') continue;
+      if (store_->Next(state, network.byte_class[byte], steps_) != State::Dead()) return false;
     }
     return true;
   }
 
- private:
   // Appends all states after one plain character. False if some character cannot be read.
   bool ReadChar(const State* state, std::vector<const State*>* after) {
     return ReadBytes(state, 0x20, 0x21, after) && ReadBytes(state, 0x23, 0x5B, after) &&
@@ -120,18 +144,18 @@ const TokenMask* FindTokenMask(const TokenVocabulary& vocabulary, const State* s
                                int64_t* steps) {
   if (const TokenMask* known = state->mask.load(std::memory_order_acquire)) return known;
   std::vector<int32_t> ids;
-  const bool all_plain = PlainChecker(store, steps).Check(state);
-  if (!Walk(all_plain ? vocabulary.other_trie() : vocabulary.trie(), state, store, steps, &ids)) return nullptr;
+  const std::optional<int> plain_chars = PlainChecker(store, steps).Check(state);
+  if (!Walk(plain_chars ? vocabulary.other_trie() : vocabulary.trie(), state, store, steps, &ids)) return nullptr;
   if (state->is_accepting) ids.insert(ids.end(), vocabulary.end_ids().begin(), vocabulary.end_ids().end());
 
   TokenMask mask;
-  if (!all_plain && ids.size() <= kMaxListed) {
+  if (plain_chars.value_or(0) == 0 && ids.size() <= kMaxListed) {
     mask.num_allowed = static_cast<int32_t>(ids.size());
     mask.ids = {ids.begin(), ids.end()};
     return store->SetMask(state, std::move(mask));
   }
-  if (all_plain) {
-    mask.words = vocabulary.plain_tokens();
+  if (plain_chars) {
+    mask.words = vocabulary.plain_tokens(*plain_chars);
   } else {
     mask.words.resize(vocabulary.num_words());
   }

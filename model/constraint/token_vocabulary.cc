@@ -11,15 +11,17 @@
 namespace quire::constraint {
 namespace {
 
-bool IsPlain(std::string_view bytes) {
-  if (!utf8::IsValid(bytes)) return false;
+// The characters of a plain token; kPlainChars + 1 for any other.
+int PlainChars(std::string_view bytes) {
+  constexpr int kNotPlain = TokenVocabulary::kPlainChars + 1;
+  if (!utf8::IsValid(bytes)) return kNotPlain;
   int chars = 0;
   for (const char c : bytes) {
     const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || c == '"' || c == '\\') return false;
+    if (byte < 0x20 || c == '"' || c == '\\') return kNotPlain;
     chars += (byte & 0xC0) != 0x80;
   }
-  return chars <= TokenVocabulary::kPlainChars;
+  return std::min(chars, kNotPlain);
 }
 
 // `ids` ordered by their bytes.
@@ -97,13 +99,11 @@ void TokenVocabulary::Build(const std::vector<bool>& usable) {
     const int order = TokenBytes(a).compare(TokenBytes(b));
     return order != 0 ? order < 0 : a < b;
   });
-  plain_tokens_.resize(num_words());
+  for (auto& mask : plain_tokens_) mask.resize(num_words());
   for (const int32_t id : ids) {
-    if (IsPlain(TokenBytes(id))) {
-      plain_tokens_[id / 32] |= 1u << id % 32;
-    } else {
-      others.push_back(id);
-    }
+    const int chars = PlainChars(TokenBytes(id));
+    if (chars > kPlainChars) others.push_back(id);
+    for (int n = chars; n <= kPlainChars; ++n) plain_tokens_[n][id / 32] |= 1u << id % 32;
   }
   trie_ = MakeTrie(*this, ids);
   other_trie_ = MakeTrie(*this, others);

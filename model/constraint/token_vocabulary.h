@@ -44,10 +44,11 @@ class TokenVocabulary {
   std::string_view TokenBytes(int32_t id) const;
 
   const Trie& trie() const { return trie_; }
-  // Tokens that are at most kPlainChars whole characters, none of them a control character, quote or backslash: inside
-  // a JSON string most likely all are allowed, as one word of a mask after the other. other_trie has the rest.
+  // Plain tokens are at most kPlainChars whole characters, none of them a control character, quote or backslash: inside
+  // a JSON string most likely all are allowed, or all of up to some length. plain_tokens: the mask of those that have
+  // at most `chars` characters. other_trie: all tokens that are not plain.
   static constexpr int kPlainChars = 16;
-  const std::vector<uint32_t>& plain_tokens() const { return plain_tokens_; }
+  const std::vector<uint32_t>& plain_tokens(int chars) const { return plain_tokens_[chars]; }
   const Trie& other_trie() const { return other_trie_; }
 
  private:
@@ -58,7 +59,7 @@ class TokenVocabulary {
   std::vector<char> bytes_;
   std::vector<int32_t> offsets_;  // of token id in bytes_; size_ + 1
   Trie trie_, other_trie_;
-  std::vector<uint32_t> plain_tokens_;
+  std::vector<uint32_t> plain_tokens_[kPlainChars + 1];
 };
 
 }  // namespace quire::constraint

@@ -81,6 +81,8 @@ TEST(MatcherTest, MasksAreTheTokensThatFit) {
           R"({"type":"object","properties":{"a b":{"type":"string","maxLength":20},"name":{"type":"number"}}})",
           JsonWhitespace::kFree, vocabulary),
       CompileRegex("[^\"\\\\]{0,40}", vocabulary),
+      CompileJsonSchema(R"({"type":"string","maxLength":6})", JsonWhitespace::kFree, vocabulary),
+      CompileRegex("[^\"\\\\]{3}|[^a\"\\\\]{5}", vocabulary),
       CompileGrammar("root ::= root \"[\" root \"]\" | [a-z12]*", vocabulary),
   };
   std::mt19937 random(3);
