@@ -82,8 +82,8 @@ absl::StatusOr<CharDfa> CharDfa::Create(const CharNfa& nfa, Budget* budget) {
           if (edge.chars != CharNfa::kEpsilon && has_atom[edge.chars][atom]) after.push_back(edge.target);
         }
       }
-      // What CloseOverEpsilon costs, too.
-      QUIRE_RETURN_IF_ERROR(budget->SpendSteps(static_cast<int64_t>(states.size()) + 1 + nfa.num_states() / 64));
+      // A step is some 20 ns; here each element costs several, and so does closing over epsilon.
+      QUIRE_RETURN_IF_ERROR(budget->SpendSteps(8 * static_cast<int64_t>(states.size() + 1) + nfa.num_states() / 16));
       std::sort(after.begin(), after.end());
       after.erase(std::unique(after.begin(), after.end()), after.end());
       dfa.targets_.push_back(after.empty() ? kNone : index_of(std::move(after)));

@@ -14,6 +14,7 @@
 namespace quire::constraint {
 namespace {
 
+constexpr size_t kMaxRegexBytes = 64 << 10;
 constexpr int64_t kMaxCount = 1'000'000'000;  // more than any automaton may have states
 
 class RegexParser {
@@ -365,6 +366,10 @@ class RegexParser {
 }  // namespace
 
 absl::StatusOr<Expression> ParseRegex(std::string_view pattern, RegexDialect dialect, int64_t max_depth) {
+  if (pattern.size() > kMaxRegexBytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("regular expression: it has ", pattern.size(),
+                                                     " bytes, more than max_regex_bytes = ", kMaxRegexBytes));
+  }
   return RegexParser(pattern, dialect, max_depth).Parse();
 }
 

@@ -15,7 +15,7 @@ enum class RegexDialect {
 
 // kInvalidArgument with the offset in bytes; for constructs that no automaton has, and those left out, with their name:
 // lookaround, backreferences, word boundaries, atomic groups, possessive quantifiers, inline flags. kResourceExhausted
-// for groups nested deeper than `max_depth`. REQUIRES: valid UTF-8.
+// for groups nested deeper than `max_depth` and for more than 64 KiB. REQUIRES: valid UTF-8.
 absl::StatusOr<Expression> ParseRegex(std::string_view pattern, RegexDialect dialect, int64_t max_depth);
 
 }  // namespace quire::constraint
