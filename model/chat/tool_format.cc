@@ -1,0 +1,207 @@
+#include "model/chat/tool_format.h"
+
+#include <algorithm>
+
+#include "nlohmann/json.hpp"
+
+// The formats whose calls are JSON.
+namespace quire {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kMaxNesting = 200;  // of brackets: nlohmann frees values by recursion
+
+// {"name": "f", "arguments": {...}}, or "parameters". Arguments given as a string must hold an object.
+std::optional<ToolCall> CallOf(const Json& value) {
+  if (!value.is_object() || !value.contains("name") || !value["name"].is_string()) return std::nullopt;
+  const char* const key = value.contains("arguments") ? "arguments" : "parameters";
+  ToolCall call{value["name"].get<std::string>(), "{}"};
+  if (!value.contains(key)) return std::nullopt;
+  const Json& arguments = value[key];
+  if (arguments.is_string()) {
+    const Json inner = Json::parse(arguments.get_ref<const std::string&>(), nullptr, false);
+    if (!inner.is_object()) return std::nullopt;
+    call.arguments = arguments.get<std::string>();
+  } else if (arguments.is_object()) {
+    call.arguments = arguments.dump(-1, ' ', false, Json::error_handler_t::replace);
+  } else if (!arguments.is_null()) {
+    return std::nullopt;
+  }
+  return call;
+}
+
+Json ParseJson(std::string_view text) { return Json::parse(text.begin(), text.end(), nullptr, false); }
+
+ToolFormat::Found FindMark(std::string_view text, std::string_view mark, bool final) {
+  const size_t at = text.find(mark);
+  if (at != std::string_view::npos) return {true, at};
+  return {false, final ? text.size() : SafePrefix(text, mark)};
+}
+
+class HermesFormat : public ToolFormat {
+ public:
+  Found Find(std::string_view text, ReplyPlace place) const override { return FindMark(text, kMark, place.final); }
+
+  std::optional<Parsed> Parse(std::string_view text, bool final) const override {
+    const size_t start = SkipSpaces(text, kMark.size());
+    const size_t end =
+        start < text.size() && text[start] == '{' ? BracketsEnd(text, start, "\"") : std::string_view::npos;
+    if (end != std::string_view::npos) {
+      const size_t close = SkipSpaces(text, end);
+      const std::string_view rest = text.substr(close);
+      if (!final && kEnd.starts_with(rest.substr(0, kEnd.size())) && rest.size() < kEnd.size()) return std::nullopt;
+      // The end of the reply may take the place of the closing mark.
+      if (rest.starts_with(kEnd) || rest.empty()) {
+        const size_t size = std::min(text.size(), close + kEnd.size());
+        if (auto call = CallOf(ParseJson(text.substr(start, end - start))); call.has_value())
+          return Parsed{size, {*std::move(call)}};
+        return Parsed{size, {}};
+      }
+    }
+    return Broken(text, final);
+  }
+
+ private:
+  // Content up to the closing mark.
+  static std::optional<Parsed> Broken(std::string_view text, bool final) {
+    const size_t close = text.find(kEnd);
+    if (close != std::string_view::npos &&
+        (final || text.find_first_not_of(" \n\r\t", kMark.size()) != std::string_view::npos)) {
+      const size_t start = SkipSpaces(text, kMark.size());
+      // An object that has not ended yet may hold the mark in a string.
+      if (!final && text[start] == '{' && BracketsEnd(text, start, "\"") == std::string_view::npos) return std::nullopt;
+      return Parsed{close + kEnd.size(), {}};
+    }
+    if (!final) return std::nullopt;
+    return Parsed{text.size(), {}};
+  }
+
+  static constexpr std::string_view kMark = "<tool_call>";
+  static constexpr std::string_view kEnd = "</tool_call>";
+};
+
+class LlamaFormat : public ToolFormat {
+ public:
+  Found Find(std::string_view text, ReplyPlace place) const override {
+    if (place.at_start || place.after_call) {
+      size_t start = SkipSpaces(text, 0);
+      if (place.after_call && start < text.size() && text[start] == ';') start = SkipSpaces(text, start + 1);
+      if (start == text.size()) return {false, place.final ? text.size() : 0};
+      if (text[start] == '{') return {true, start};
+    }
+    return FindMark(text, kMark, place.final);
+  }
+
+  std::optional<Parsed> Parse(std::string_view text, bool final) const override {
+    const size_t start = text.starts_with(kMark) ? SkipSpaces(text, kMark.size()) : 0;
+    if (start >= text.size() && !final) return std::nullopt;
+    if (start >= text.size() || text[start] != '{') return Parsed{std::max<size_t>(start, 1), {}};
+    const size_t end = BracketsEnd(text, start, "\"");
+    if (end == std::string_view::npos) return final ? std::optional<Parsed>(Parsed{text.size(), {}}) : std::nullopt;
+    auto call = CallOf(ParseJson(text.substr(start, end - start)));
+    if (!call.has_value()) return Parsed{end, {}};
+    return Parsed{end, {*std::move(call)}};
+  }
+
+ private:
+  static constexpr std::string_view kMark = "<|python_tag|>";
+};
+
+class MistralFormat : public ToolFormat {
+ public:
+  Found Find(std::string_view text, ReplyPlace place) const override { return FindMark(text, kMark, place.final); }
+
+  std::optional<Parsed> Parse(std::string_view text, bool final) const override {
+    const size_t start = SkipSpaces(text, kMark.size());
+    if (start >= text.size()) return final ? std::optional<Parsed>(Parsed{text.size(), {}}) : std::nullopt;
+    if (text[start] != '[' && text[start] != '{') return ParseNamed(text, start, final);
+    const size_t end = BracketsEnd(text, start, "\"");
+    if (end == std::string_view::npos) return final ? std::optional<Parsed>(Parsed{text.size(), {}}) : std::nullopt;
+    return Parsed{end, CallsOf(ParseJson(text.substr(start, end - start)))};
+  }
+
+ private:
+  // All of them, or none.
+  static std::vector<ToolCall> CallsOf(const Json& value) {
+    std::vector<ToolCall> calls;
+    const Json list = value.is_array() ? value : Json::array({value});
+    for (const Json& entry : list) {
+      auto call = CallOf(entry);
+      if (!call.has_value()) return {};
+      calls.push_back(*std::move(call));
+    }
+    return calls;
+  }
+
+  // name[ARGS]{...}
+  static std::optional<Parsed> ParseNamed(std::string_view text, size_t start, bool final) {
+    const size_t brace = text.find('{', start);
+    const size_t line = text.find('\n', start);
+    if (brace == std::string_view::npos || line < brace) {
+      if (line == std::string_view::npos && !final) return std::nullopt;
+      return Parsed{std::min(line, text.size()), {}};
+    }
+    std::string_view name = text.substr(start, brace - start);
+    if (name.ends_with(kArguments)) name.remove_suffix(kArguments.size());
+    const size_t end = BracketsEnd(text, brace, "\"");
+    if (end == std::string_view::npos) return final ? std::optional<Parsed>(Parsed{text.size(), {}}) : std::nullopt;
+    const Json arguments = ParseJson(text.substr(brace, end - brace));
+    const bool valid = !name.empty() && name.find_first_of(" []\"") == std::string_view::npos && arguments.is_object();
+    if (!valid) return Parsed{end, {}};
+    return Parsed{end, {ToolCall{std::string(name), arguments.dump(-1, ' ', false, Json::error_handler_t::replace)}}};
+  }
+
+  static constexpr std::string_view kMark = "[TOOL_CALLS]";
+  static constexpr std::string_view kArguments = "[ARGS]";
+};
+
+}  // namespace
+
+size_t SkipSpaces(std::string_view text, size_t offset) {
+  return std::min(text.find_first_not_of(" \n\r\t", offset), text.size());
+}
+
+size_t SafePrefix(std::string_view text, std::string_view mark) {
+  for (size_t size = std::min(text.size(), mark.size() - 1); size > 0; --size) {
+    if (text.ends_with(mark.substr(0, size))) return text.size() - size;
+  }
+  return text.size();
+}
+
+size_t BracketsEnd(std::string_view text, size_t offset, std::string_view quotes) {
+  std::string open;
+  for (size_t i = offset; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quotes.find(c) != std::string_view::npos) {
+      for (++i; i < text.size() && text[i] != c; ++i) i += text[i] == '\\';
+      if (i >= text.size()) return std::string_view::npos;
+    } else if (c == '{' || c == '[' || c == '(') {
+      if (open.size() >= static_cast<size_t>(kMaxNesting)) return std::string_view::npos;
+      open += c == '{' ? '}' : c == '[' ? ']' : ')';
+    } else if (c == '}' || c == ']' || c == ')') {
+      // A bracket that does not match closes what is open: the value is broken, and ends all the same.
+      open.pop_back();
+      if (open.empty()) return i + 1;
+    }
+  }
+  return std::string_view::npos;
+}
+
+std::unique_ptr<const ToolFormat> MakeToolFormat(ToolSyntax syntax) {
+  switch (syntax) {
+    case ToolSyntax::kNone:
+      return nullptr;
+    case ToolSyntax::kHermes:
+      return std::make_unique<HermesFormat>();
+    case ToolSyntax::kLlamaJson:
+      return std::make_unique<LlamaFormat>();
+    case ToolSyntax::kMistral:
+      return std::make_unique<MistralFormat>();
+    case ToolSyntax::kPythonic:
+      return MakePythonicFormat();
+  }
+  return nullptr;
+}
+
+}  // namespace quire

@@ -1,0 +1,134 @@
+#include "model/chat/tool_parser.h"
+
+#include "model/chat/tool_format.h"
+
+namespace quire {
+namespace {
+
+constexpr std::string_view kThink = "<think>";
+constexpr std::string_view kThinkEnd = "</think>";
+constexpr std::string_view kSpaces = " \n\r\t";
+
+}  // namespace
+
+ReplyParser::ReplyParser(ToolSyntax tools, ReasoningSyntax reasoning)
+    : format_(MakeToolFormat(tools)), reasoning_(reasoning), state_(State::kStart) {
+  if (reasoning == ReasoningSyntax::kNone) state_ = State::kContent;
+  if (reasoning == ReasoningSyntax::kThinkStarted) {
+    state_ = State::kReasoning;
+    skip_space_ = true;
+  }
+}
+
+ReplyParser::~ReplyParser() = default;
+ReplyParser::ReplyParser(ReplyParser&&) noexcept = default;
+
+ReplyDelta ReplyParser::Feed(std::string_view text) {
+  ReplyDelta delta;
+  pending_ += text;
+  Advance(false, &delta);
+  return delta;
+}
+
+ReplyDelta ReplyParser::Finish() {
+  ReplyDelta delta;
+  Advance(true, &delta);
+  if (state_ == State::kContent && !after_call_) delta.content += held_;
+  held_.clear();
+  return delta;
+}
+
+void ReplyParser::Advance(bool final, ReplyDelta* delta) {
+  bool more = true;
+  while (more) {
+    switch (state_) {
+      case State::kStart:
+        more = AdvanceStart(final);
+        break;
+      case State::kReasoning:
+        more = AdvanceReasoning(final, delta);
+        break;
+      case State::kContent:
+        more = at_call_ ? AdvanceCall(final, delta) : AdvanceContent(final, delta);
+        break;
+    }
+  }
+}
+
+// Whether the reply opens with reasoning.
+bool ReplyParser::AdvanceStart(bool final) {
+  const size_t start = SkipSpaces(pending_, 0);
+  const std::string_view rest = std::string_view(pending_).substr(start);
+  if (rest.starts_with(kThink)) {
+    pending_.erase(0, start + kThink.size());
+    state_ = State::kReasoning;
+    skip_space_ = true;
+    return true;
+  }
+  if (!final && kThink.starts_with(rest)) return false;
+  state_ = State::kContent;
+  return true;
+}
+
+bool ReplyParser::AdvanceReasoning(bool final, ReplyDelta* delta) {
+  const size_t end = pending_.find(kThinkEnd);
+  const bool ends = end != std::string::npos;
+  const size_t safe = ends ? end : final ? pending_.size() : SafePrefix(pending_, kThinkEnd);
+  std::string text = held_ + pending_.substr(0, safe);
+  held_.clear();
+  if (skip_space_) text.erase(0, SkipSpaces(text, 0));
+  if (!text.empty()) skip_space_ = false;
+  const size_t last = text.find_last_not_of(kSpaces);
+  const size_t kept = last == std::string::npos ? 0 : last + 1;
+  held_ = text.substr(kept);
+  delta->reasoning += text.substr(0, kept);
+  pending_.erase(0, safe);
+  if (!ends) return false;
+  pending_.erase(0, kThinkEnd.size());
+  held_.clear();
+  skip_space_ = true;
+  state_ = State::kContent;
+  return true;
+}
+
+void ReplyParser::AddContent(std::string_view text, ReplyDelta* delta) {
+  if (skip_space_) text.remove_prefix(SkipSpaces(text, 0));
+  if (text.empty()) return;
+  skip_space_ = false;
+  const size_t last = text.find_last_not_of(kSpaces);
+  const size_t kept = last == std::string_view::npos ? 0 : last + 1;
+  if (kept > 0) {
+    delta->content += held_;
+    held_.clear();
+    delta->content += text.substr(0, kept);
+    seen_content_ = true;
+    after_call_ = false;
+  }
+  held_ += text.substr(kept);
+}
+
+bool ReplyParser::AdvanceContent(bool final, ReplyDelta* delta) {
+  ToolFormat::Found found{false, pending_.size()};
+  if (format_ != nullptr) found = format_->Find(pending_, {!seen_content_, after_call_, final});
+  AddContent(std::string_view(pending_).substr(0, found.offset), delta);
+  pending_.erase(0, found.offset);
+  at_call_ = found.starts;
+  return at_call_;
+}
+
+bool ReplyParser::AdvanceCall(bool final, ReplyDelta* delta) {
+  auto parsed = format_->Parse(pending_, final);
+  if (!parsed.has_value()) return false;
+  at_call_ = false;
+  if (parsed->calls.empty()) {
+    AddContent(std::string_view(pending_).substr(0, parsed->size), delta);
+  } else {
+    for (ToolCall& call : parsed->calls) delta->calls.push_back(std::move(call));
+    held_.clear();
+    skip_space_ = after_call_ = true;
+  }
+  pending_.erase(0, parsed->size);
+  return true;
+}
+
+}  // namespace quire

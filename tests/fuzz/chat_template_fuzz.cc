@@ -1,0 +1,36 @@
+// Any bytes as a chat template: an error or text that is UTF-8, within small limits. Seeds: the templates of
+// tests/data/chat/generated.jsonl, one a file.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "kernels/base/check.h"
+#include "model/chat/chat_template.h"
+#include "model/tokenizer/utf8.h"
+
+namespace {
+
+const nlohmann::ordered_json& Context() {
+  static const auto* const context = new nlohmann::ordered_json(nlohmann::ordered_json::parse(
+      R"({"s": "Hello World", "u": "\u00e9\u4f60\ud83d\ude00", "n": null, "i": 7, "f": 2.5, "t": true, "l": [3, 1, 2],
+          "d": {"b": 1, "a": "x"}, "o": [{"k": "a", "v": 1}, {"k": "b", "v": 2}],
+          "messages": [{"role": "system", "content": "x"}, {"role": "user", "content": [{"type": "text", "text": "y"}]},
+                       {"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}],
+          "tools": [], "add_generation_prompt": true})"));
+  return *context;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  quire::jinja::Limits limits;
+  limits.max_steps = 20'000;
+  limits.max_depth = 300;
+  limits.max_output_bytes = 1 << 20;
+  const auto compiled = quire::jinja::Template::Compile(text, limits);
+  if (!compiled.ok()) return 0;
+  const auto rendered = compiled->Render(Context(), absl::CivilSecond(2026, 11, 30, 14, 5, 9));
+  if (rendered.ok()) QUIRE_CHECK(quire::utf8::IsValid(*rendered));
+  return 0;
+}
