@@ -143,17 +143,18 @@ Value IndentFilter(Interpreter& in, const Value& input, Arguments& arguments) {
 
 Value TruncateFilter(Interpreter& in, const Value& input, Arguments& arguments) {
   const Parameters parameters("truncate", {"length", "killwords", "end", "leeway"}, 0, arguments);
-  CheckDefined(input);
-  if (!input.is(Kind::kString)) Fail(Cat("TypeError: truncate() needs a str, not ", TypeName(input)));
   const int64_t length = parameters.Index(0, 255);
   const std::string end = parameters.Has(2) ? parameters.Text(2) : "...";
   const int64_t leeway = parameters.IsNoneOrAbsent(3) ? 5 : parameters.Index(3, 5);
   const int64_t end_size = CountChars(end);
   if (length < end_size) Fail(Cat("AssertionError: expected length >= ", end_size, ", got ", length));
   if (leeway < 0) Fail(Cat("AssertionError: expected leeway >= 0, got ", leeway));
+  const auto size = Length(input);
+  if (!size.has_value()) Fail(Cat("TypeError: object of type '", TypeName(input), "' has no len()"));
+  if (*size - leeway <= length) return input;
+  if (!input.is(Kind::kString)) Fail(Cat("TypeError: truncate() needs a str, not ", TypeName(input)));
   const std::string& text = input.text();
   in.budget().Bytes(static_cast<int64_t>(text.size()));
-  if (input.as<StringObject>().num_chars - leeway <= length) return input;
   std::string kept = text.substr(0, OffsetOf(text, length - end_size));
   if (!parameters.Flag(1, false)) {
     const size_t space = kept.rfind(' ');

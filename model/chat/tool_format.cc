@@ -85,16 +85,16 @@ class LlamaFormat : public ToolFormat {
  public:
   Found Find(std::string_view text, ReplyPlace place) const override {
     if (place.at_start || place.after_call) {
-      size_t start = SkipSpaces(text, 0);
-      if (place.after_call && start < text.size() && text[start] == ';') start = SkipSpaces(text, start + 1);
+      const size_t first = SkipSpaces(text, 0);
+      const size_t start = place.after_call ? SkipSeparator(text, first) : first;
       if (start == text.size()) return {false, place.final ? text.size() : 0};
-      if (text[start] == '{') return {true, start};
+      if (text[start] == '{') return {true, first};
     }
     return FindMark(text, kMark, place.final);
   }
 
   std::optional<Parsed> Parse(std::string_view text, bool final) const override {
-    const size_t start = text.starts_with(kMark) ? SkipSpaces(text, kMark.size()) : 0;
+    const size_t start = text.starts_with(kMark) ? SkipSpaces(text, kMark.size()) : SkipSeparator(text, 0);
     if (start >= text.size() && !final) return std::nullopt;
     if (start >= text.size() || text[start] != '{') return Parsed{std::max<size_t>(start, 1), {}};
     const size_t end = BracketsEnd(text, start, "\"");
@@ -105,6 +105,10 @@ class LlamaFormat : public ToolFormat {
   }
 
  private:
+  static size_t SkipSeparator(std::string_view text, size_t offset) {
+    return offset < text.size() && text[offset] == ';' ? SkipSpaces(text, offset + 1) : offset;
+  }
+
   static constexpr std::string_view kMark = "<|python_tag|>";
 };
 

@@ -19,7 +19,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 NOW = datetime.datetime(2026, 11, 30, 14, 5, 9)
 CONTEXT = {
     "s": "Hello World", "e": "", "n": None, "i": 7, "f": 2.5, "t": True, "z": False, "neg": -7, "big": 2**40,
-    "l": [3, 1, 2], "d": {"b": 1, "a": "x", "items": [1]}, "u": "é你😀ß", "w": "  two  words\n\tand tabs ",
+    "l": [3, 1, 2], "d": {"b": 1, "a": "x", "items": [1]}, "u": "\u00e9\u4f60\U0001f600\u00df", "w": "  two  words\n\tand tabs ",
     "o": [{"k": "a", "v": 1}, {"k": "b", "v": 2}, {"k": "a", "v": 3}, {"k": "C", "v": None}],
     "nest": {"p": {"q": [10, 20]}, "r": [[1, 2], [3]]}, "strs": ["b", "A", "c", "a"], "mixed": [1, "a", None, 2.0, True],
     "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi <b>\"you\"</b> & 'me'"},
@@ -72,7 +72,7 @@ class Generator:
 
     def literal(self):
         return self.pick("0", "1", "2", "-1", "7", "2.5", "-0.5", "1e3", "0.1", "100000", "true", "false", "none", "''", "'a'",
-                         "'b'", "\"it's\"", "'x y'", "'\\n'", "'é'", "' pad '", "'A,b,,C'", "[]", "[1, 2, 3]", "['a', 'b']", "{}",
+                         "'b'", "\"it's\"", "'x y'", "'\\n'", "'\u00e9'", "' pad '", "'A,b,,C'", "[]", "[1, 2, 3]", "['a', 'b']", "{}",
                          "{'a': 1}", "{'k': 'v', 'z': [1]}", "(1,)", "(1, 'b')", "()", "'%s'", "'{}-{}'", "10 ** 20")
 
     def name(self):
@@ -104,7 +104,7 @@ class Generator:
 
     def method(self, depth):
         x = self.pick("s", "u", "w", "e", "'a-b-c'", f"({self.text(depth)})")
-        a = self.pick("'o'", "'l'", "' '", "'a'", "'-'", "''", "'é'", "'lo'")
+        a = self.pick("'o'", "'l'", "' '", "'a'", "'-'", "''", "'\u00e9'", "'lo'")
         return x + self.pick(
             ".upper()", ".lower()", ".title()", ".capitalize()", ".swapcase()", ".strip()", ".lstrip()", ".rstrip()", f".strip({a})",
             f".split({a})", ".split()", f".split({a}, 1)", f".rsplit({a}, 1)", ".splitlines()", ".splitlines(true)", f".startswith({a})",
@@ -135,7 +135,7 @@ class Generator:
     def number(self, depth):
         a = self.pick("i", "f", "neg", "big", "3", "0.1", "1e16", "t", "l[0]", self.expr(depth - 1))
         b = self.pick("2", "3", "-2", "0.5", "i", "f", "1", "0", "7")
-        return self.pick(f"{a} + {b}", f"{a} - {b}", f"{a} * {b}", f"{a} / {b}", f"{a} // {b}", f"{a} % {b}", f"{a} ** {b}", f"-{a}", f"+{a}",
+        return self.pick(f"{a} + {b}", f"{a} - {b}", f"{a} * {b}", f"{a} / {b}", f"{a} // {b}", f"{a} % {b}", f"{self.pick('i', '2', 'neg', '0.5', 'f')} ** {self.pick('2', '3', '-1', '0')}", f"-{a}", f"+{a}",
                          f"({a}) | round", f"({a}) | round({self.pick('1', '2', '-1', '0')})", f"({a}) | round(1, '{self.pick('ceil', 'floor')}')",
                          f"({a}) | abs", f"({a}) | int", f"({a}) | float", f"'{self.pick('%d', '%5d', '%-5d|', '%05d', '%x', '%o', '%+d', '%.3d', '% d', '%i', '%c')}' % ({a})",
                          f"'{self.pick('%f', '%.2f', '%e', '%g', '%10.3f', '%-10.1f|', '%+.1e', '%.0f', '%#.0f', '%G')}' % ({a})",
@@ -190,7 +190,7 @@ class Generator:
         return f"{self.open()} {body} {self.close()}"
 
     def data(self):
-        return self.pick("a", " ", "\n", "  \n", "text\n", "\n  ", " x ", "\t", "{# c #}", "{#- c -#}", "\n\n", "é")
+        return self.pick("a", " ", "\n", "  \n", "text\n", "\n  ", " x ", "\t", "{# c #}", "{#- c -#}", "\n\n", "\u00e9")
 
     def out(self, depth):
         return f"{self.pick('{{', '{{-')} {self.expr(depth)} {self.pick('}}', '-}}')}"

@@ -46,7 +46,9 @@ void RunCases(const std::string& path) {
     EXPECT_FALSE(rendered.ok()) << *rendered << " instead of " << test["error"];
     if (rendered.ok()) continue;
     EXPECT_EQ(Template::IsRaised(rendered.status()), raised) << rendered.status();
-    if (raised) EXPECT_EQ(rendered.status().message(), test["error"].get<std::string>());
+    if (raised) {
+      EXPECT_EQ(rendered.status().message(), test["error"].get<std::string>());
+    }
     passed += Template::IsRaised(rendered.status()) == raised;
   }
   EXPECT_GT(cases, 0);

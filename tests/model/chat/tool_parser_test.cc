@@ -125,8 +125,9 @@ TEST(ToolParserTest, ChangedRepliesDoNotDependOnTheCuts) {
       if (random() % 3 == 0) cuts.push_back(cut);
     }
     ASSERT_EQ(Parse(reply, cuts), whole);
-    if (reply.tools == ToolSyntax::kNone && reply.reasoning == ReasoningSyntax::kNone)
+    if (reply.tools == ToolSyntax::kNone && reply.reasoning == ReasoningSyntax::kNone) {
       EXPECT_EQ(whole.content, reply.text);
+    }
   }
 }
 
