@@ -4,6 +4,7 @@
 
 #include "model/chat/cat.h"
 #include "model/chat/continue_message.h"
+#include "model/chat/normalize_message.h"
 
 namespace quire {
 namespace {
@@ -65,20 +66,6 @@ absl::StatusOr<TemplateTexts> FindTemplates(const ChatTemplateSource& source) {
       jinja::Cat("tokenizer_config chat_template: a string or a list is expected, not ", found.type_name()));
 }
 
-// The texts of a message's parts with newlines between. Nullopt if there is a part of another kind.
-std::optional<std::string> JoinedText(const Json& parts) {
-  std::string text;
-  bool first = true;
-  for (const Json& part : parts) {
-    const bool is_text = part.is_object() && part.contains("text") && part["text"].is_string();
-    if (!is_text && !part.is_string()) return std::nullopt;
-    if (!first) text += '\n';
-    first = false;
-    text += is_text ? part["text"].get_ref<const std::string&>() : part.get_ref<const std::string&>();
-  }
-  return text;
-}
-
 Json Message(std::string role, Json content) {
   Json message = Json::object();
   message["role"] = std::move(role);
@@ -135,34 +122,35 @@ void ChatTemplate::Probe() {
   const auto parts = render({Message("user", Json::array({part}))});
   facts_.iterates_content = Shows(parts, kMark) && !Shows(parts, "'text'") && !Shows(parts, "\"text\"");
 
-  // Null content beside a tool call: pass what renders as an empty text does.
-  Json call = Message("assistant", nullptr);
-  call["tool_calls"] =
-      Json::parse(R"([{"id": "call00000", "type": "function", "function": {"name": "f", "arguments": {"a": "b"}}}])");
-  Json empty_call = call;
-  empty_call["content"] = "";
-  const auto with_none = render({Message("user", "x"), call});
-  const auto with_empty = render({Message("user", "x"), empty_call});
-  facts_.null_content_is_empty = with_empty.ok() || !with_none.ok();
+  ProbeCalls(request);
 
   request.tools = Json::array({Tool(std::string(kMark))});
   facts_.supports_tools = Shows(render({Message("user", "x")}), kMark);
 }
 
-nlohmann::ordered_json ChatTemplate::Normalize(nlohmann::ordered_json message) const {
-  if (!message.is_object()) return message;
-  if (!message.contains("content") || message["content"].is_null()) {
-    if (facts_.null_content_is_empty) {
-      message["content"] = "";
-    } else {
-      message["content"] = nullptr;
+// How a message with calls and no content must look: arguments as objects or text, content '' or none. The first way
+// that shows the call; for a template that never shows it, the first that renders.
+void ChatTemplate::ProbeCalls(const ChatRequest& request) {
+  constexpr char kName[] = "qCALLq";
+  bool renders = false;
+  for (const bool objects : {true, false}) {
+    for (const bool empty : {true, false}) {
+      const Json arguments = Json::parse(R"({"a": "b"})");
+      Json call = Json::parse(R"({"id": "call00000", "type": "function", "function": {}})");
+      call["function"]["name"] = kName;
+      call["function"]["arguments"] = objects ? arguments : Json(arguments.dump());
+      Json message = Message("assistant", empty ? Json("") : Json(nullptr));
+      message["tool_calls"] = Json::array({call});
+      const auto rendered = RenderMessages(request, Json::array({Message("user", "x"), message}));
+      facts_.supports_tool_calls = Shows(rendered, kName);
+      if (facts_.supports_tool_calls || (rendered.ok() && !renders)) {
+        facts_.arguments_are_objects = objects;
+        facts_.null_content_is_empty = empty;
+      }
+      if (facts_.supports_tool_calls) return;
+      renders = renders || rendered.ok();
     }
-  } else if (message["content"] == "" && !facts_.null_content_is_empty) {
-    message["content"] = nullptr;
-  } else if (message["content"].is_array() && !facts_.iterates_content) {
-    if (auto text = JoinedText(message["content"]); text.has_value()) message["content"] = *std::move(text);
   }
-  return message;
 }
 
 absl::StatusOr<std::string> ChatTemplate::Render(const ChatRequest& request) const {
@@ -176,7 +164,7 @@ absl::StatusOr<std::string> ChatTemplate::Render(const ChatRequest& request) con
       return absl::InvalidArgumentError(
           jinja::Cat("messages[", messages.size(), "] must be an object, not ", message.type_name()));
     }
-    messages.push_back(Normalize(message));
+    messages.push_back(NormalizeMessage(message, facts_));
   }
   if (!request.continue_final_message) return RenderMessages(request, std::move(messages));
   const auto continued = MarkFinalMessage(&messages);

@@ -40,9 +40,12 @@ struct ChatRequest {
 // What rendering small conversations at load showed. Nothing here is an error: a template that refuses every one of
 // them still loads.
 struct ChatTemplateFacts {
-  bool null_content_is_empty = true;  // null content is passed as '' (else as none): what renders like content ''
+  bool null_content_is_empty =
+      true;  // a message with calls and no content has content '' (else none): what shows its calls
+  bool arguments_are_objects = true;  // of calls (else text): a request may have either
   bool iterates_content = false;      // parts of a message are passed as they are (else joined by newlines)
   bool supports_tools = false;        // a tool's name shows in the rendering
+  bool supports_tool_calls = false;   // a call's name shows in the rendering
   bool supports_system = false;       // a system message's text shows in the rendering
 };
 
@@ -66,8 +69,8 @@ class ChatTemplate {
       : main_(std::move(main)), tool_use_(std::move(tool_use)) {}
 
   void Probe();
+  void ProbeCalls(const ChatRequest& request);
   absl::StatusOr<std::string> RenderMessages(const ChatRequest& request, nlohmann::ordered_json messages) const;
-  nlohmann::ordered_json Normalize(nlohmann::ordered_json message) const;
 
   jinja::Template main_;
   std::optional<jinja::Template> tool_use_;

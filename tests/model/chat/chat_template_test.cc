@@ -71,6 +71,30 @@ TEST(ChatTemplateTest, NullMissingAndEmptyContentRenderAlikeB133) {
   }
 }
 
+// DeepSeek shows calls only where content is none, and adds arguments as text.
+TEST(ChatTemplateTest, CallsShowWhateverFormTheTemplateWants) {
+  constexpr const char* kTemplates[] = {
+      "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}[{{ c.function.name }}{{ "
+      "c.function.arguments.a }}]{% endfor %}{% endfor %}",
+      "{% for m in messages %}{% if m.content is none %}{% for c in m.tool_calls %}[{{ c.function.name }}{{ "
+      "(c.function.arguments).a }}]{% endfor %}{% else %}{{ m.content }}{% endif %}{% endfor %}",
+      "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ '[' + c.function.name + "
+      "c.function.arguments[7:8] + ']' }}{% endfor %}{% endfor %}"};
+  for (const char* text : kTemplates) {
+    SCOPED_TRACE(text);
+    const ChatTemplate chat = Load(text);
+    EXPECT_TRUE(chat.facts().supports_tool_calls);
+    for (const std::string content : {R"("content": null, )", R"("content": "", )", ""}) {
+      for (const std::string arguments : {R"({"a": "1"})", R"("{\"a\": \"1\"}")"}) {
+        const auto rendered = chat.Render(Request(
+            R"([{"role": "user", "content": ""}, {"role": "assistant", )" + content +
+            R"("tool_calls": [{"type": "function", "function": {"name": "f", "arguments": )" + arguments + "}}]}]"));
+        EXPECT_EQ(rendered.value_or(rendered.status().ToString()), "[f1]") << content << arguments;
+      }
+    }
+  }
+}
+
 TEST(ChatTemplateTest, JoinsPartsUnlessTheTemplateIteratesThem) {
   constexpr char kParts[] =
       R"([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}])";
