@@ -18,14 +18,17 @@ void ExpectNames(const absl::Status& status, std::string_view what) {
 }
 
 TEST(LimitsTest, StepsAreBounded) {
-  ExpectNames(RenderStatus("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"),
+  Limits limits;
+  limits.max_steps = 100'000;
+  ExpectNames(RenderStatus("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", limits),
               "max_steps");
-  ExpectNames(RenderStatus("{{ ([0] * 99999) | sum if [0] * 99999999999 }}"), "max_steps");
-  ExpectNames(RenderStatus("{{ [1] | slice(9999999999) | list }}"), "max_steps");
-  ExpectNames(RenderStatus("{{ [1] | batch(9999999999, 0) | list }}"), "max_steps");
+  ExpectNames(RenderStatus("{{ ([0] * 99999) | sum if [0] * 99999999999 }}", limits), "max_steps");
+  ExpectNames(RenderStatus("{{ [1] | slice(9999999999) | list }}", limits), "max_steps");
+  ExpectNames(RenderStatus("{{ [1] | batch(9999999999, 0) | list }}", limits), "max_steps");
   // Each doubles what printing has to visit.
   ExpectNames(RenderStatus("{% set n = namespace(x=[1]) %}{% for i in range(60) %}{% set n.x = [n.x, n.x] %}{% endfor "
-                           "%}{{ n.x | length }}{{ n.x == [n.x[0], n.x[1]] }}{{ n.x | tojson }}"),
+                           "%}{{ n.x | length }}{{ n.x == [n.x[0], n.x[1]] }}{{ n.x | tojson }}",
+                           limits),
               "max_");
 }
 
