@@ -148,7 +148,7 @@ void PrintConfig(const CLI::App& app) {
 
 std::optional<ServerConfig> ParseServerConfig(int argc, const char* const* argv, int* exit_code) {
   ServerConfig config;
-  CLI::App app("quired: serves a language model over gRPC", "quired");
+  CLI::App app("quired: serves a language model over gRPC and HTTP", "quired");
   AddEngineFlags(app, config.engine);
   AddModelFlags(app, config.model);
   AddServerFlags(app, config);

@@ -191,6 +191,7 @@ TEST_F(HttpCompletionsTest, B142ARefusalHasItsStatusInBothModes) {
       {R"({"stop": 1})", "stop"},
       {R"({"logit_bias": {"1": 2}})", "logit_bias"},
       {R"({"suffix": "x"})", "suffix"},
+      {R"({"prompt_logprobs": 1})", "prompt_logprobs"},
       {R"({"best_of": 0})", "best_of"},
       {R"({"stream_options": 1})", "stream_options"},
       {R"({"stream_options": {"include_usage": 1}})", "stream_options.include_usage"},
