@@ -80,6 +80,11 @@ absl::Status CheckSampleRow(const SampleRow& row, int64_t num_rows, int64_t voca
     return InvalidArgumentError(StrFormat("SampleTokens: top_p is %g, expected above 0 and up to 1", row.top_p));
   }
   QUIRE_RETURN_IF_ERROR(CheckLogprobCount("SampleTokens: num_logprobs", row.num_logprobs, SampleRow::kNoLogprobs));
+  const auto mask_words = static_cast<int64_t>(row.allowed_mask.size());
+  if (mask_words != 0 && mask_words != (vocab + 31) / 32) {
+    return InvalidArgumentError(
+        StrFormat("SampleTokens: allowed_mask has %d words, expected none or %d", mask_words, (vocab + 31) / 32));
+  }
   return CheckIds("SampleTokens: banned_ids", row.banned_ids, vocab);
 }
 

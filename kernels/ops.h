@@ -175,8 +175,9 @@ struct CopyBlocksParams {
 
 // --- sampling (host values; the logic is kernels/sampling.h on every CPU backend)
 
-// How the next token of one sequence is chosen from its row of logits. Order: banned ids; raw log-probabilities are
-// taken before; [temperature == 0: the lowest id with the highest logit] / temperature, min_p, top_k, top_p, draw.
+// How the next token of one sequence is chosen from its row of logits. Order: ids that may not come; raw
+// log-probabilities are taken before; [temperature == 0: the lowest id with the highest logit] / temperature, min_p,
+// top_k, top_p, draw.
 struct SampleRow {
   int32_t logits_row = 0;
   float temperature = 0;  // >= 0; 0 is greedy
@@ -188,6 +189,8 @@ struct SampleRow {
   uint32_t output_position = 0;
   int32_t num_logprobs = kNoLogprobs;  // how many best ids to report beside the chosen one; -1: the whole vocabulary
   absl::Span<const int32_t> banned_ids = {};  // host: logits taken as -inf
+  // host, [ceil(V / 32)]: so are those of ids i whose bit i % 32 of word i / 32 is 0. Empty: none.
+  absl::Span<const uint32_t> allowed_mask = {};
 
   static constexpr int32_t kNoLogprobs = -2;
 };

@@ -16,12 +16,25 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 // First number of candidates that top-p alone looks at; nearly always enough.
 constexpr int64_t kFirstCandidates = 64;
 
-// The logits with the banned ids at -inf: `logits` itself if there are none.
-absl::Span<const float> MaskBanned(absl::Span<const float> logits, absl::Span<const int32_t> banned,
-                                   std::vector<float>* copy) {
-  if (banned.empty()) return logits;
+// Sets the logits whose bits are 0 to -inf.
+void KeepAllowed(absl::Span<const uint32_t> mask, absl::Span<float> logits) {
+  const int64_t size = static_cast<int64_t>(logits.size());
+  for (int64_t begin = 0; begin < size; begin += 32) {
+    const uint32_t word = mask[begin / 32];
+    if (word == ~uint32_t{0}) continue;
+    const int64_t end = std::min(begin + 32, size);
+    for (int64_t id = begin; id < end; ++id) {
+      if ((word >> (id - begin) & 1) == 0) logits[id] = kMinusInfinity;
+    }
+  }
+}
+
+// The logits with the ids that may not come at -inf: `logits` itself if all may.
+absl::Span<const float> MaskLogits(absl::Span<const float> logits, const SampleRow& row, std::vector<float>* copy) {
+  if (row.banned_ids.empty() && row.allowed_mask.empty()) return logits;
   copy->assign(logits.begin(), logits.end());
-  for (int32_t id : banned) (*copy)[id] = kMinusInfinity;
+  if (!row.allowed_mask.empty()) KeepAllowed(row.allowed_mask, absl::MakeSpan(*copy));
+  for (const int32_t id : row.banned_ids) (*copy)[id] = kMinusInfinity;
   return *copy;
 }
 
@@ -182,8 +195,8 @@ void AssignLogprobRoom(absl::Span<const Row> rows, int64_t vocab, absl::Span<Sam
 void ComputeDistribution(absl::Span<const float> logits, const SampleRow& row, SamplingScratch* scratch) {
   TokenDistribution& distribution = scratch->distribution;
   const MaxScan raw = ScanMax(logits);
-  const absl::Span<const float> masked = MaskBanned(logits, row.banned_ids, &scratch->masked_logits);
-  const MaxScan scan = row.banned_ids.empty() ? raw : ScanMax(masked);
+  const absl::Span<const float> masked = MaskLogits(logits, row, &scratch->masked_logits);
+  const MaxScan scan = masked.data() == logits.data() ? raw : ScanMax(masked);
   distribution.bad_logits = raw.bad || scan.argmax < 0;
   if (distribution.bad_logits) return;
 

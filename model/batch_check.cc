@@ -103,6 +103,10 @@ absl::Status CheckBatch(const ForwardBatch& batch, const BatchLimits& limits) {
   for (const SampleRow& sample : batch.samples) {
     QUIRE_RETURN_IF_ERROR(CheckRange("samples", {&sample.logits_row, 1}, 0, last_row));
     QUIRE_RETURN_IF_ERROR(CheckRange("banned_ids", sample.banned_ids, 0, limits.vocab_size - 1));
+    if (!sample.allowed_mask.empty()) {
+      const auto words = (static_cast<size_t>(limits.vocab_size) + 31) / 32;
+      QUIRE_RETURN_IF_ERROR(CheckSize("allowed_mask", sample.allowed_mask.size(), words));
+    }
   }
   for (const ScoreRow& score : batch.scores) {
     QUIRE_RETURN_IF_ERROR(CheckRange("scores", {&score.logits_row, 1}, 0, last_row));

@@ -216,6 +216,7 @@ class SimRunner : public ModelRunner {
       rank = static_cast<int32_t>(draw % std::min(kSampledRanks, vocab_size()));
     }
     const auto banned = [&row](int32_t id) {
+      if (!row.allowed_mask.empty() && (row.allowed_mask[id / 32] >> (id % 32) & 1) == 0) return true;
       return std::find(row.banned_ids.begin(), row.banned_ids.end(), id) != row.banned_ids.end();
     };
     int32_t tried = 0;

@@ -175,6 +175,55 @@ TEST(SamplingTest, BadLogits) {
   EXPECT_EQ(fixture.logprobs[fixture.scored[1].logprobs_begin].logprob, -inf);
 }
 
+std::vector<uint32_t> MaskOf(int64_t vocab, const std::vector<int32_t>& allowed) {
+  std::vector<uint32_t> mask((vocab + 31) / 32, 0);
+  for (const int32_t id : allowed) mask[id / 32] |= uint32_t{1} << (id % 32);
+  return mask;
+}
+
+// The same as banning all other ids, in every way through the selection and at every edge of a word.
+TEST(SamplingTest, AllowedMaskIsAsBanningTheOthers) {
+  constexpr int32_t kVocab = 101;
+  const std::vector<float> logits = RandomLogits(kVocab, 3);
+  for (const std::vector<int32_t>& allowed :
+       {std::vector<int32_t>{0}, {31, 32}, {63, 64, 95, 96, 100}, {1, 2, 3, 5, 8, 13, 21, 34, 55, 89}}) {
+    const std::vector<uint32_t> mask = MaskOf(kVocab, allowed);
+    std::vector<int32_t> others;
+    for (int32_t id = 0; id < kVocab; ++id) {
+      if (std::find(allowed.begin(), allowed.end(), id) == allowed.end()) others.push_back(id);
+    }
+    for (SampleRow row : {SampleRow{}, SampleRow{.temperature = 1}, SampleRow{.temperature = 0.7f, .top_k = 4},
+                          SampleRow{.temperature = 2, .top_p = 0.8f}, SampleRow{.temperature = 1, .min_p = 0.1f}}) {
+      SampleRow banning = row;
+      row.allowed_mask = mask;
+      banning.banned_ids = others;
+      const std::vector<double> probabilities = FinalProbabilities(logits, row);
+      EXPECT_EQ(probabilities, FinalProbabilities(logits, banning));
+      double sum = 0;
+      for (const int32_t id : allowed) sum += probabilities[id];
+      EXPECT_NEAR(sum, 1, 1e-6);
+    }
+  }
+}
+
+TEST(SamplingTest, AllowedMaskThatLeavesNothingIsBadLogits) {
+  Fixture fixture;
+  const std::vector<float> logits = {1, 2, -kInfinity, 3, 1, 2, 3, 4};
+  const std::vector<uint32_t> impossible = MaskOf(4, {2}), second = MaskOf(4, {1});
+  const int32_t banned[] = {1};
+  ASSERT_TRUE(fixture
+                  .Sample(logits, 4,
+                          {{.logits_row = 0, .allowed_mask = impossible},
+                           {.logits_row = 0, .banned_ids = banned, .allowed_mask = second},
+                           {.logits_row = 1, .num_logprobs = 1, .allowed_mask = second}})
+                  .ok());
+  EXPECT_TRUE(fixture.sampled[0].bad_logits);
+  EXPECT_TRUE(fixture.sampled[1].bad_logits);
+  EXPECT_EQ(fixture.sampled[2].token_id, 1);
+  EXPECT_EQ(fixture.sampled[2].rank, 3);  // raw: before the mask
+  EXPECT_EQ(fixture.logprobs[fixture.sampled[2].logprobs_begin + 1].token_id, 3);
+}
+
 // softmax.json's finite cases through the score path; its others are bad logits.
 TEST(SamplingTest, SoftmaxOracle) {
   const auto path = testing::RefPath("numeric/softmax.json");
@@ -305,8 +354,10 @@ TEST(SamplingTest, RefusesParametersOutOfRange) {
   Fixture fixture;
   const std::vector<float> logits(8, 1.0f);
   const int32_t banned[] = {8};
-  const SampleRow bad_rows[] = {{.logits_row = 1}, {.temperature = -1},  {.temperature = kNan}, {.min_p = 2},
-                                {.top_p = 0},      {.num_logprobs = -3}, {.banned_ids = banned}};
+  const uint32_t mask[] = {1, 1};
+  const SampleRow bad_rows[] = {{.logits_row = 1},      {.temperature = -1},   {.temperature = kNan},
+                                {.min_p = 2},           {.top_p = 0},          {.num_logprobs = -3},
+                                {.banned_ids = banned}, {.allowed_mask = mask}};
   for (const SampleRow& row : bad_rows) {
     EXPECT_EQ(fixture.Sample(logits, 8, {row}).code(), absl::StatusCode::kInvalidArgument);
   }
