@@ -11,6 +11,9 @@
 // What the Compile functions share.
 namespace quire::constraint {
 
+// Where counts of repetitions stop: more than any automaton may have states.
+inline constexpr int64_t kMaxCount = 1'000'000'000;
+
 // kResourceExhausted if `source`, called `what`, is too long; kInvalidArgument if it is not UTF-8.
 absl::Status CheckSource(const char* what, std::string_view source, const ConstraintLimits& limits);
 

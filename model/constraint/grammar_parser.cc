@@ -9,12 +9,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "model/constraint/compile_util.h"
 #include "model/tokenizer/utf8.h"
 
 namespace quire::constraint {
 namespace {
-
-constexpr int64_t kMaxCount = 1'000'000'000;  // more than any automaton may have states
 
 class GrammarParser {
  public:

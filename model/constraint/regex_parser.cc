@@ -9,14 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "model/constraint/char_classes.h"
+#include "model/constraint/compile_util.h"
 #include "model/tokenizer/utf8.h"
 
 namespace quire::constraint {
 namespace {
 
 constexpr size_t kMaxRegexBytes = 64 << 10;
-constexpr int64_t kMaxCount = 1'000'000'000;  // more than any automaton may have states
-
 class RegexParser {
  public:
   RegexParser(std::string_view pattern, RegexDialect dialect, int64_t max_depth)

@@ -14,7 +14,7 @@
 namespace quire {
 namespace {
 
-absl::StatusOr<std::unique_ptr<PreTokenizer>> MakePreTokenizer(const GgufPreSpec& spec) {
+absl::StatusOr<std::unique_ptr<PreTokenizer>> MakeGgufPreTokenizer(const GgufPreSpec& spec) {
   std::vector<std::unique_ptr<PreTokenizer>> parts;
   if (spec.single_digits) {
     QUIRE_ASSIGN_OR_RETURN(auto digits, MakeDigits(/*individual_digits=*/true));
@@ -53,7 +53,7 @@ absl::Status FillByteLevel(const GgufFile& file, const GgufVocab& vocab, BpePipe
   pipeline->model.emplace(std::move(options));
   pipeline->model_is_byte_level = true;
   if (spec->nfc) pipeline->normalizer = std::make_unique<UnicodeNormalizer>(NormalForm::kNfc);
-  QUIRE_ASSIGN_OR_RETURN(pipeline->pre_tokenizer, MakePreTokenizer(*spec));
+  QUIRE_ASSIGN_OR_RETURN(pipeline->pre_tokenizer, MakeGgufPreTokenizer(*spec));
   pipeline->pre_tokenizer->LeaveBytes();
   QUIRE_RETURN_IF_ERROR(pipeline->decoder.AddByteLevel());
   AddTokens(vocab, pipeline, tokens);
