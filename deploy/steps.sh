@@ -8,8 +8,8 @@ QUIRE_MODEL_SHA256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110d
 QUIRE_MODEL_DIR=${XDG_CACHE_HOME:-$HOME/.cache}/quire/models
 
 QUIRE_BUILD_PACKAGES=(ca-certificates ccache cmake g++ libabsl-dev libboost-dev libcli11-dev libgrpc++-dev libpcre2-dev libprotobuf-dev
-  libspdlog-dev libssl-dev libutf8proc-dev libxxhash-dev mold ninja-build nlohmann-json3-dev pkg-config protobuf-compiler
-  protobuf-compiler-grpc python3 python3-pip)
+  libspdlog-dev libssl-dev libutf8proc-dev libxxhash-dev mold ninja-build nlohmann-json3-dev pkg-config prometheus-cpp-dev
+  protobuf-compiler protobuf-compiler-grpc python3 python3-pip)
 
 fail() {
   echo "${0##*/}: $*" >&2

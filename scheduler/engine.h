@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "block_manager/block_manager.h"
 #include "model/config.h"
+#include "scheduler/bucket_counts.h"
 #include "scheduler/engine_options.h"
 #include "scheduler/request.h"
 #include "scheduler/step_outputs.h"
@@ -46,6 +47,16 @@ struct EngineStats {
     double linear = 0, attention = 0, sampling = 0, scheduling = 0, rest = 0, total = 0;
   };
   StepSeconds total_step_seconds, last_step_seconds;
+  // Steps so far by their seconds, as above, and by the tokens that they computed.
+  struct StepCounts {
+    static constexpr BucketCounts::Bounds kSeconds = {1e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01,
+                                                      0.02, 0.05, 0.1,  0.2,  0.5,  1,    5};
+    static constexpr BucketCounts::Bounds kTokens = {1,   2,   4,    8,    16,   32,   64,   128,
+                                                     256, 512, 1024, 2048, 4096, 8192, 16384};
+    BucketCounts linear, attention, sampling, scheduling, rest, total;
+    BucketCounts tokens;
+  };
+  StepCounts step_counts;
   int64_t trace_bytes = 0, trace_records_lost = 0;  // of the schedule trace: written; not written, and it ends before
   int64_t output_queue_waits = 0;                   // steps that waited for a detokenizer
   bool healthy = true;                              // false while a step takes longer than step_timeout

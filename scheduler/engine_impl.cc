@@ -279,8 +279,9 @@ void EngineImpl::FinishStep() {
     core_->scheduler.FailStep(slot.plan, status, clock_.now(), outputs_.gathered());
   }
   const absl::Duration committed = MonotonicNow();
-  AddStepSeconds(slot.scheduling + absl::ToDoubleSeconds(committed - done),
-                 absl::ToDoubleSeconds(committed - std::max(slot.began, std::exchange(last_committed_, committed))));
+  AddStep(slot.scheduling + absl::ToDoubleSeconds(committed - done),
+          absl::ToDoubleSeconds(committed - std::max(slot.began, std::exchange(last_committed_, committed))),
+          slot.plan.num_tokens);
 }
 
 void EngineImpl::FinishSteps() {
@@ -303,7 +304,7 @@ absl::Status EngineImpl::WaitForStep(const StepSlot& slot) {
                                           plan.scores.size()));
 }
 
-void EngineImpl::AddStepSeconds(double scheduling, double total) {
+void EngineImpl::AddStep(double scheduling, double total, int32_t num_tokens) {
   EngineStats::StepSeconds& last = running_stats_.last_step_seconds;
   last.linear = result_.times.linear;
   last.attention = result_.times.attention;
@@ -318,6 +319,15 @@ void EngineImpl::AddStepSeconds(double scheduling, double total) {
   sum.scheduling += last.scheduling;
   sum.rest += last.rest;
   sum.total += last.total;
+  EngineStats::StepCounts& counts = running_stats_.step_counts;
+  const auto count = [](BucketCounts& part, double seconds) { part.Add(EngineStats::StepCounts::kSeconds, seconds); };
+  count(counts.linear, last.linear);
+  count(counts.attention, last.attention);
+  count(counts.sampling, last.sampling);
+  count(counts.scheduling, last.scheduling);
+  count(counts.rest, last.rest);
+  count(counts.total, last.total);
+  counts.tokens.Add(EngineStats::StepCounts::kTokens, num_tokens);
 }
 
 // Hands out what has gathered. Counters are out before the events that made them, and these before WaitIdle knows.

@@ -90,7 +90,7 @@ class EngineImpl : public Engine {
   void FinishSteps();
   void NoteStepBegins();
   absl::Status WaitForStep(const StepSlot& slot);
-  void AddStepSeconds(double scheduling, double total);
+  void AddStep(double scheduling, double total, int32_t num_tokens);
   void Publish();
   void Finish();
   void CheckWhenIdle();

@@ -25,6 +25,7 @@
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_api.h"
 #include "server/http/http_server.h"
+#include "server/metrics/metrics.h"
 #include "spdlog/spdlog.h"
 
 namespace quire {
@@ -43,7 +44,7 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-FrontendOptions MakeFrontendOptions(const ServerConfig& config) {
+FrontendOptions MakeFrontendOptions(const ServerConfig& config, Metrics& metrics) {
   FrontendOptions options;
   options.served_model_names = config.model.served_model_names;
   options.use_generation_config = config.model.use_generation_config;
@@ -54,7 +55,11 @@ FrontendOptions MakeFrontendOptions(const ServerConfig& config) {
   options.num_tokenizer_threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 2, 4);
   options.max_encoding_requests = config.engine.max_queued_requests;
   options.max_remembered_tokens = config.fork_memory_tokens;
-  options.on_finished = &LogRequest;
+  options.on_finished = [&metrics](const RequestRecord& record) {
+    metrics.OnFinished(record);
+    LogRequest(record);
+  };
+  options.on_token = [&metrics](absl::Duration gap, bool is_first) { metrics.OnToken(gap, is_first); };
   return options;
 }
 
@@ -78,9 +83,10 @@ struct Ports {
   }
 };
 
-absl::Status OpenHttp(const ServerConfig& config, Ports* ports) {
+absl::Status OpenHttp(const ServerConfig& config, Metrics& metrics, Ports* ports) {
   HttpApiOptions api;
   api.version = kVersion;
+  api.metrics = [&metrics](const Frontend& frontend) { return metrics.Text(frontend); };
   ports->http_api = std::make_unique<HttpApi>(std::move(api));
   HttpServerOptions options;
   options.listen = config.http_listen;
@@ -89,13 +95,14 @@ absl::Status OpenHttp(const ServerConfig& config, Ports* ports) {
   options.idle_timeout = config.http_idle_timeout;
   options.stall_timeout = config.stall_timeout;
   options.allowed_origins = config.allowed_origins;
+  options.on_answer = [&metrics](int status) { metrics.OnHttpAnswer(status); };
   QUIRE_ASSIGN_OR_RETURN(
       ports->http,
       HttpServer::Start(std::move(options), [api = ports->http_api.get()](auto exchange) { api->Handle(exchange); }));
   return absl::OkStatus();
 }
 
-absl::StatusOr<Ports> OpenPorts(const ServerConfig& config) {
+absl::StatusOr<Ports> OpenPorts(const ServerConfig& config, Metrics& metrics) {
   GrpcServerOptions options;
   options.listen = config.grpc_listen;
   options.serves_admin = config.admin_listen.empty();
@@ -104,11 +111,12 @@ absl::StatusOr<Ports> OpenPorts(const ServerConfig& config) {
   options.max_message_bytes = config.max_request_bytes;
   options.max_num_seqs = config.engine.scheduler.max_num_seqs;
   options.max_num_batched_tokens = config.engine.scheduler.max_num_batched_tokens;
+  options.on_status = [&metrics](int code) { metrics.OnGrpcStatus(code); };
   Ports ports;
   if (!options.listen.empty()) {
     QUIRE_ASSIGN_OR_RETURN(ports.main, GrpcServer::Start(options));
   }
-  if (!config.http_listen.empty()) QUIRE_RETURN_IF_ERROR(OpenHttp(config, &ports));
+  if (!config.http_listen.empty()) QUIRE_RETURN_IF_ERROR(OpenHttp(config, metrics, &ports));
   if (options.serves_admin) return ports;
   options.listen = config.admin_listen;
   options.option = "--admin-listen";
@@ -148,7 +156,8 @@ bool Drain(const ServerConfig& config, Signals& signals, const Ports& ports, Fro
 }
 
 int Serve(const ServerConfig& config, Signals& signals) {
-  const absl::StatusOr<Ports> ports = OpenPorts(config);
+  Metrics metrics({config.model.served_model_names.front(), kVersion, config.vllm_metrics});
+  const absl::StatusOr<Ports> ports = OpenPorts(config, metrics);
   if (!ports.ok()) return Refuse(ports.status(), ExitCodeOf(ports.status().code()));
 
   EngineOptions engine_options = config.engine;
@@ -163,7 +172,7 @@ int Serve(const ServerConfig& config, Signals& signals) {
   if (config.check_only) return kExitOk;
 
   (*engine)->Start();
-  Frontend frontend(**engine, **tokenizer, MakeFrontendOptions(config));
+  Frontend frontend(**engine, **tokenizer, MakeFrontendOptions(config, metrics));
   const EngineInfo& info = (*engine)->info();
   LogEngine(info);
   signals.SetEarlyExit(nullptr);

@@ -56,6 +56,14 @@ void AddServerFlags(CLI::App& app, ServerConfig& config) {
   app.add_option("--allowed-origins", config.allowed_origins,
                  "origins whose pages may read answers over HTTP (CORS), such as https://chat.example; * is any")
       ->type_name("ORIGIN");
+  app.add_option_function<std::string>(
+         "--metrics-compat",
+         [&config](const std::string& names) {
+           if (names != "vllm" && names != "none") RefuseValue("--metrics-compat", names, "vllm or none");
+           config.vllm_metrics = names == "vllm";
+         },
+         "vllm: /metrics has the names of vLLM's metrics beside its own; none: its own only")
+      ->default_str("vllm");
   constexpr double kDay = 86400;
   AddSecondsFlag(app, "--drain-timeout", config.drain_timeout, 0, kDay,
                  "seconds that SIGTERM leaves to queued and running requests");

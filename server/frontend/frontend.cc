@@ -213,6 +213,7 @@ absl::Status Frontend::TrySubmit(ValidatedRequest request, const std::shared_ptr
   stream.want_token_ids = request.want_token_ids;
   stream.prompt_tokens = static_cast<int32_t>(ids.size());
   stream.arrival = live->arrival;
+  stream.on_token = options_.on_token;
   live->stream = std::make_unique<RequestStream>(tokenizer_, std::move(stream), ids);
   if (cause == EndCause::kAbort) {
     FinishAborted(*live);
@@ -365,6 +366,9 @@ void Frontend::NoteEnd(LiveRequest& live, const absl::Status& status) {
     if (status.ok()) record.finish = FinishName(live.stream->first_finish_reason());
     record.usage = live.stream->usage();
     record.timings = live.stream->timings();
+    record.num_sequences = live.stream->num_sequences();
+    record.max_tokens = live.stream->max_tokens();
+    record.longest_output = live.stream->longest_output();
   }
   options_.on_finished(record);
 }

@@ -32,6 +32,9 @@ struct RequestRecord {
   std::string finish;  // of sequence 0: "stop", "length", "abort"; empty for failed ones
   Usage usage;
   Timings timings;
+  int32_t num_sequences = 0;   // that ran; 0: the engine never had it, and neither are there usage and timings
+  int32_t max_tokens = 0;      // that each might have
+  int32_t longest_output = 0;  // that one of them had
 };
 
 struct FrontendOptions {
@@ -48,6 +51,9 @@ struct FrontendOptions {
   // cancellation is not noticed yet.
   absl::Duration duplicate_wait = absl::Milliseconds(250);
   std::function<void(const RequestRecord&)> on_finished;  // any thread; may be empty
+  // Of each token: how long it came after the one before it, or the first one of a request after its arrival.
+  // Detokenizer threads; may be empty.
+  std::function<void(absl::Duration gap, bool is_first)> on_token;
 };
 
 // Everything between a wire format and the engine: checks, admission, tokenizing, detokenizing, stop strings, request

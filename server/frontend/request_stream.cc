@@ -1,6 +1,7 @@
 #include "server/frontend/request_stream.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/base/check.h"
 #include "server/frontend/errors.h"
@@ -166,7 +167,9 @@ Timings RequestStream::timings() const {
 
 void RequestStream::AddToken(const SequenceOutput& output, absl::Span<const TokenLogprob> logprobs,
                              Sequence& sequence) {
+  TellToken(output, sequence);
   ++usage_.completion_tokens;
+  ++sequence.num_tokens;
   if (options_.tokens != nullptr) options_.tokens->Append(sequence.delta.index, output.token_id);
   if (chooses()) sequence.logprob += logprobs[output.logprobs_begin].logprob;
   if (options_.want_token_ids) sequence.delta.token_ids.push_back(output.token_id);
@@ -174,6 +177,22 @@ void RequestStream::AddToken(const SequenceOutput& output, absl::Span<const Toke
     sequence.delta.logprobs.push_back(
         MakePosition(logprobs.subspan(output.logprobs_begin, output.logprobs_count), output.rank));
   }
+}
+
+void RequestStream::TellToken(const SequenceOutput& output, Sequence& sequence) const {
+  const absl::Time before = std::exchange(sequence.token_time, output.time);
+  if (!options_.on_token) return;
+  if (sequence.num_tokens > 0) {
+    options_.on_token(Between(before, output.time), /*is_first=*/false);
+  } else if (usage_.completion_tokens == 0) {
+    options_.on_token(Between(options_.arrival, output.time), /*is_first=*/true);
+  }
+}
+
+int32_t RequestStream::longest_output() const {
+  int32_t longest = 0;
+  for (const Sequence& sequence : sequences_) longest = std::max(longest, sequence.num_tokens);
+  return longest;
 }
 
 std::optional<int32_t> RequestStream::AddText(const SequenceOutput& output, Sequence& sequence) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -37,7 +38,8 @@ struct StreamOptions {
   // Stop strings that are the spelling of a hidden special token: (its id, index in params.stop_strings). Such text
   // never appears, so the id stands for it; the engine has these ids among its stop ids.
   std::vector<std::pair<int32_t, int32_t>> hidden_stops;
-  std::shared_ptr<TokenRecord> tokens;  // notes what is generated; null: nobody does
+  std::shared_ptr<TokenRecord> tokens;                              // notes what is generated; null: nobody does
+  std::function<void(absl::Duration gap, bool is_first)> on_token;  // as in FrontendOptions
 };
 
 // Turns the engine's events about one request into what its client reads: text without half characters, cut at stop
@@ -68,6 +70,9 @@ class RequestStream {
   bool all_finished() const { return num_finished_ == static_cast<int32_t>(sequences_.size()); }
 
   const Usage& usage() const { return usage_; }
+  int32_t num_sequences() const { return options_.params.n; }
+  int32_t max_tokens() const { return options_.params.max_tokens; }
+  int32_t longest_output() const;  // tokens
   Timings timings() const;
   FinishReason first_finish_reason() const { return returned_.empty() ? FinishReason::kNone : returned_[0]->reason; }
 
@@ -78,12 +83,15 @@ class RequestStream {
     FinishReason reason = FinishReason::kNone;
     SequenceDelta delta;  // not yet taken
     double logprob = 0;   // of all tokens, if the best are to be chosen
+    int32_t num_tokens = 0;
+    absl::Time token_time = absl::InfinitePast();  // of the latest
   };
 
   bool chooses() const { return options_.num_returned < options_.params.n; }
   void ChooseBest();
 
   void AddToken(const SequenceOutput& output, absl::Span<const TokenLogprob> logprobs, Sequence& sequence);
+  void TellToken(const SequenceOutput& output, Sequence& sequence) const;
   std::optional<int32_t> AddText(const SequenceOutput& output, Sequence& sequence);
   std::optional<int32_t> HiddenStop(int32_t token_id) const;
   void EndAborted(Sequence& sequence, EndCause cause);

@@ -83,6 +83,31 @@ void SetArguments(const GrpcServerOptions& options, grpc::ServerBuilder* builder
                               Milliseconds(options.min_ping_interval));
 }
 
+// Tells with what status calls end.
+class StatusTeller final : public grpc::experimental::Interceptor {
+ public:
+  explicit StatusTeller(const std::function<void(int code)>& tell) : tell_(tell) {}
+  void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
+    if (methods->QueryInterceptionHookPoint(grpc::experimental::InterceptionHookPoints::PRE_SEND_STATUS))
+      tell_(methods->GetSendStatus().error_code());
+    methods->Proceed();
+  }
+
+ private:
+  const std::function<void(int code)>& tell_;
+};
+
+class StatusTellers final : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  explicit StatusTellers(const std::function<void(int code)>& tell) : tell_(tell) {}
+  grpc::experimental::Interceptor* CreateServerInterceptor(grpc::experimental::ServerRpcInfo*) override {
+    return new StatusTeller(tell_);  // gRPC's
+  }
+
+ private:
+  const std::function<void(int code)>& tell_;
+};
+
 }  // namespace
 
 GrpcServer::GrpcServer(GrpcServerOptions options)
@@ -116,6 +141,11 @@ absl::Status GrpcServer::Open() {
   builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
   if (options_.serves_generation) builder.RegisterService(service_.get());
   if (options_.serves_admin) builder.RegisterService(admin_.get());
+  if (options_.on_status) {
+    std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> tellers;
+    tellers.push_back(std::make_unique<StatusTellers>(options_.on_status));
+    builder.experimental().SetInterceptorCreators(std::move(tellers));
+  }
   server_ = builder.BuildAndStart();
   if (server_ == nullptr || (unix_path.empty() && port <= 0))
     return absl::UnavailableError(absl::StrCat(options_.option, ": cannot listen on ", listen,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -33,6 +34,7 @@ struct GrpcServerOptions {
   int64_t max_message_bytes = 64 << 20;  // that a client may send; at most 2 GiB
   std::string version;
   int32_t max_num_seqs = 0, max_num_batched_tokens = 0;  // for GetModelInfo
+  std::function<void(int code)> on_status = nullptr;     // of every call that ends; any thread; may be empty
 };
 
 // A gRPC port: quire.v1.Generation and Admin or one of them, grpc.health.v1.Health (for "" and these services),

@@ -328,6 +328,7 @@ void HttpConnection::NoteGone() {
 // --- writing
 
 std::string HttpConnection::Head(const HttpResponse& response, bool has_length, bool chunked) {
+  if (shared_.options.on_answer) shared_.options.on_answer(response.status);
   if (shared_.draining) keep_alive_ = false;
   std::string head = absl::StrCat("HTTP/1.1 ", response.status, " ", Reason(response.status), "\r\n");
   const auto add = [&head](std::string_view name, std::string_view value) {

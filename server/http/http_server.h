@@ -25,6 +25,7 @@ struct HttpServerOptions {
   absl::Duration stall_timeout = absl::Seconds(30);  // a write that lasts longer ends its connection
   // Origins whose pages may read answers (CORS); "*" is any. Without it no browser shows an answer to another page.
   std::vector<std::string> allowed_origins = {};
+  std::function<void(int status)> on_answer = nullptr;  // of every answer that begins; any thread; may be empty
 };
 
 // HTTP/1.1 on one port: keep-alive, pipelining (one request at a time), chunked bodies, Expect: 100-continue, HEAD,
