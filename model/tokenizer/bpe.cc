@@ -1,15 +1,14 @@
 #include "model/tokenizer/bpe.h"
 
 #include <algorithm>
-#include <functional>
 #include <limits>
-#include <queue>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/check.h"
 #include "model/printable.h"
 #include "model/tokenizer/byte_level.h"
+#include "model/tokenizer/rank_queue.h"
 #include "model/tokenizer/utf8.h"
 #include "model/tokenizer/vocabulary.h"
 
@@ -66,6 +65,7 @@ absl::Status Bpe::AddMerge(std::string_view line) {
 
 void Bpe::AddRankedMerge(int32_t left, int32_t right, int32_t made, int32_t rank) {
   merges_[PairKey(left, right)] = {rank, made};
+  max_rank_ = std::max(max_rank_, rank);
 }
 
 int32_t Bpe::AddCharacter(std::string_view character) {
@@ -245,56 +245,41 @@ void Bpe::MergeShort(const Symbols& symbols) const {
   symbols.Resize(n);
 }
 
-// A linked list of tokens and a heap of pairs. A pair in the heap may be gone, or another pair by now: then its rank is
-// not that of the pair that stands there.
+// A linked list of tokens and a queue of pairs. A pair in the queue may be gone, or another pair by now: then its rank
+// is not that of the pair that stands there.
 void Bpe::MergeLong(const Symbols& symbols) const {
   struct Node {
     int32_t id;
     int32_t previous;
-    int32_t next;  // -1: none
-    uint32_t size;
+    int32_t next;  // n: none
     int32_t rank;  // of the pair that begins here; kNoRank: none
-    int32_t made;  // by it
   };
   const auto n = static_cast<int32_t>(symbols.size());
   std::vector<Node> nodes(n);
-  for (int32_t i = 0; i < n; ++i) {
-    nodes[i] = {symbols.id(i), i - 1, i + 1 < n ? i + 1 : -1, symbols.size_of(i), kNoRank, -1};
-  }
-  // The heap's key of the pair that begins at `left`; 0 if none has a rank, as 1 is added to all ranks.
-  const auto look_up = [&](int32_t left) -> uint64_t {
-    Node& node = nodes[left];
-    const Merge* merge = node.next < 0 ? nullptr : FindMerge(node.id, nodes[node.next].id);
-    node.rank = merge == nullptr ? kNoRank : merge->rank;
-    node.made = merge == nullptr ? -1 : merge->id;
-    return merge == nullptr ? 0 : PairKey(merge->rank + 1, left);
-  };
-  std::vector<uint64_t> keys;
-  keys.reserve(n);
-  for (int32_t i = 0; i < n; ++i) {
-    if (const uint64_t key = look_up(i); key != 0) keys.push_back(key);
-  }
-  std::priority_queue<uint64_t, std::vector<uint64_t>, std::greater<>> heap(std::greater<>(), std::move(keys));
+  for (int32_t i = 0; i < n; ++i) nodes[i] = {symbols.id(i), i - 1, i + 1, kNoRank};
+  RankQueue queue(nodes.size(), max_rank_);
   const auto push = [&](int32_t left) {
-    if (left < 0) return;
-    if (const uint64_t key = look_up(left); key != 0) heap.push(key);
+    Node& node = nodes[left];
+    const Merge* merge = node.next == n ? nullptr : FindMerge(node.id, nodes[node.next].id);
+    node.rank = merge == nullptr ? kNoRank : merge->rank;
+    if (merge != nullptr) queue.Push(merge->rank, left);
   };
-  while (!heap.empty()) {
-    const auto rank = static_cast<int32_t>(heap.top() >> 32) - 1;
-    const auto left = static_cast<int32_t>(heap.top() & 0xFFFFFFFF);
-    heap.pop();
-    if (nodes[left].rank != rank) continue;
-    Node& gone = nodes[nodes[left].next];
-    nodes[left].id = nodes[left].made;
-    nodes[left].size += gone.size;
-    nodes[left].next = gone.next;
+  for (int32_t i = 0; i < n; ++i) push(i);
+  int32_t rank = 0, left = 0;
+  while (queue.Pop(&rank, &left)) {
+    Node& node = nodes[left];
+    if (node.rank != rank) continue;
+    Node& gone = nodes[node.next];
+    node.id = FindMerge(node.id, gone.id)->id;
+    node.next = gone.next;
     gone.rank = kNoRank;
-    if (gone.next >= 0) nodes[gone.next].previous = left;
-    push(nodes[left].previous);
+    if (gone.next < n) nodes[gone.next].previous = left;
+    if (node.previous >= 0) push(node.previous);
     push(left);
   }
-  symbols.Resize(0);
-  for (int32_t i = 0; i >= 0; i = nodes[i].next) symbols.Push(nodes[i].id, nodes[i].size);
+  size_t count = 0;
+  for (int32_t i = 0; i < n; i = nodes[i].next) symbols.Join(count++, nodes[i].id, i, nodes[i].next);
+  symbols.Resize(count);
 }
 
 void Bpe::ReplaceLeftOver(const Symbols& symbols) const {

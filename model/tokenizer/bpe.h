@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -72,6 +73,13 @@ class Bpe {
     size_t size() const { return ids->size() - begin; }
     int32_t id(size_t i) const { return (*ids)[begin + i]; }
     uint32_t size_of(size_t i) const { return sizes == nullptr ? 0 : (*sizes)[sizes_begin + i]; }
+    // What was at [begin, end), begin >= i, is one at i now.
+    void Join(size_t i, int32_t id, size_t begin, size_t end) const {
+      (*ids)[this->begin + i] = id;
+      if (sizes == nullptr) return;
+      const auto from = sizes->begin() + static_cast<ptrdiff_t>(sizes_begin);
+      from[i] = std::accumulate(from + begin, from + end, uint32_t{0});
+    }
     void Resize(size_t n) const {
       ids->resize(begin + n);
       if (sizes != nullptr) sizes->resize(sizes_begin + n);
@@ -103,6 +111,7 @@ class Bpe {
   Options options_;
   int32_t unk_id_ = -1;
   int32_t num_merges_ = 0;
+  int32_t max_rank_ = 0;
   size_t longest_token_ = 0;
   TextMap<Token> tokens_;                        // by spelling; from Finish on, if options.bytes, by the bytes
   std::vector<std::string> left_over_;           // AddCharacter's, by stand-in
