@@ -264,12 +264,16 @@ void AddOffline(CLI::App& app, AllOptions& options, Command& command) {
   tokenizer->require_subcommand(1);
   CLI::App* encode = tokenizer->add_subcommand("encode", R"({"text", "add_special_tokens"} -> {"ids"})");
   CLI::App* decode = tokenizer->add_subcommand("decode", R"({"ids", "skip_special_tokens"} -> {"text"})");
-  for (CLI::App* sub : {encode, decode}) {
+  CLI::App* exported = tokenizer->add_subcommand("export", "Writes tokenizer.json and tokenizer_config.json");
+  exported->add_option("folder", options.tokenizer.folder, "Where to; made if it is not there")->required();
+  for (CLI::App* sub : {encode, decode, exported}) {
     sub->add_option("--tokenizer", options.tokenizer.path, "tokenizer.json, its directory, or a .gguf file")
         ->required();
   }
   encode->callback([&] { command = [&](Session& session) { return RunTokenizerEncode(options.tokenizer, session); }; });
   decode->callback([&] { command = [&](Session& session) { return RunTokenizerDecode(options.tokenizer, session); }; });
+  exported->callback(
+      [&] { command = [&](Session& session) { return RunTokenizerExport(options.tokenizer, session); }; });
 
   CLI::App* inspect = app.add_subcommand("inspect", "Offline: what a model is and what it needs");
   inspect->add_option("model", options.inspect.model, "A model directory or a .gguf file")->required();

@@ -29,6 +29,9 @@ int RunBench(const BenchOptions& options, Session& session);
 // Offline.
 int RunTokenizerEncode(const TokenizerOptions& options, Session& session);
 int RunTokenizerDecode(const TokenizerOptions& options, Session& session);
+// Writes tokenizer.json and tokenizer_config.json into a folder, which is made; files that are there stay, and are an
+// error.
+int RunTokenizerExport(const TokenizerOptions& options, Session& session);
 int RunInspect(const InspectOptions& options, Session& session);
 
 }  // namespace quire::cli

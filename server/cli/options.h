@@ -125,7 +125,8 @@ struct TraceStartOptions {
 };
 
 struct TokenizerOptions {
-  std::string path;  // tokenizer.json, its directory, or a .gguf file
+  std::string path;    // tokenizer.json, its directory, or a .gguf file
+  std::string folder;  // export: where to
 };
 
 struct InspectOptions {

@@ -1,12 +1,17 @@
 #include "model/tokenizer/tokenizer.h"
 
 #include <cstdint>
+#include <cstdio>
+#include <filesystem>
 #include <istream>
 #include <limits>
 #include <ostream>
 #include <string>
+#include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "model/tokenizer/export_config.h"
 #include "server/cli/commands.h"
 #include "server/cli/format.h"
 
@@ -66,6 +71,14 @@ int RunLines(const TokenizerOptions& options, Session& session,
   return kExitOk;
 }
 
+// Creates a file; one that is there stays. True if all was written.
+bool WriteNew(const std::filesystem::path& path, const std::string& text) {
+  std::FILE* const file = std::fopen(path.c_str(), "wx");
+  if (file == nullptr) return false;
+  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  return (std::fclose(file) == 0) && written;
+}
+
 }  // namespace
 
 int RunTokenizerEncode(const TokenizerOptions& options, Session& session) {
@@ -74,6 +87,25 @@ int RunTokenizerEncode(const TokenizerOptions& options, Session& session) {
 
 int RunTokenizerDecode(const TokenizerOptions& options, Session& session) {
   return RunLines(options, session, DecodeLine);
+}
+
+int RunTokenizerExport(const TokenizerOptions& options, Session& session) {
+  const auto tokenizer = ExportTokenizerJson(options.path);
+  if (!tokenizer.ok()) return ReportError(session, tokenizer.status().message(), kExitBadModel);
+  const auto config = ExportTokenizerConfig(options.path);
+  if (!config.ok()) return ReportError(session, config.status().message(), kExitBadModel);
+  const std::filesystem::path folder(options.folder);
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  for (const auto& [name, text] : {std::pair("tokenizer.json", &*tokenizer), {"tokenizer_config.json", &*config}}) {
+    const std::filesystem::path path = folder / name;
+    if (WriteNew(path, *text)) {
+      session.out << path.string() << '\n';
+    } else {
+      return ReportError(session, absl::StrCat(path.string(), ": is there already or cannot be written"), kExitFailed);
+    }
+  }
+  return kExitOk;
 }
 
 }  // namespace quire::cli

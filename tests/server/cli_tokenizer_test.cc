@@ -1,7 +1,11 @@
 // quire tokenizer: JSON lines in and out.
+#include <unistd.h>
+
+#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/cli_runner.h"
@@ -56,6 +60,36 @@ TEST_F(TokenizerTest, ABadLineIsAnsweredAndTheNextOnesToo) {
   const auto decoded = Run("decode", "{\"ids\": [-1]}\n{\"ids\": [1.5]}\n{\"ids\": [99999999999]}\n{\"ids\": \"1\"}\n");
   for (const nlohmann::json& line : decoded.Lines()) EXPECT_TRUE(line.contains("error")) << line;
   EXPECT_EQ(decoded.Lines().size(), 4u);
+}
+
+TEST_F(TokenizerTest, ExportsATokenizerThatGivesTheSameIds) {
+  const std::string folder = absl::StrCat(::testing::TempDir(), "quire_export_", getpid());
+  std::filesystem::remove_all(folder);
+  const RunResult exported = RunCli({"tokenizer", "export", "--tokenizer", path_, folder});
+  ASSERT_EQ(exported.exit_code, 0) << exported.err;
+  EXPECT_EQ(exported.out, folder + "/tokenizer.json\n" + folder + "/tokenizer_config.json\n");
+  EXPECT_EQ(testing::ReadFile(folder + "/tokenizer.json"), testing::ReadFile(path_ + "/tokenizer.json"));
+  const std::string line = "{\"text\": \"Hello 123 w\u00f6rld\"}\n";
+  const RunResult again = RunCli({"tokenizer", "encode", "--tokenizer", folder}, line);
+  EXPECT_EQ(again.out, Run("encode", line).out);
+  EXPECT_EQ(RunCli({"tokenizer", "export", "--tokenizer", path_, folder}).exit_code, 1);  // nothing is overwritten
+  std::filesystem::remove_all(folder);
+}
+
+TEST(TokenizerExportTest, AGgufFileBecomesAFolder) {
+  const auto model = testing::SmolLm2Path();
+  if (!model) GTEST_SKIP() << "no SmolLM2 file";
+  const std::string folder = absl::StrCat(::testing::TempDir(), "quire_export_gguf_", getpid());
+  std::filesystem::remove_all(folder);
+  const RunResult exported = RunCli({"tokenizer", "export", "--tokenizer", *model, folder});
+  ASSERT_EQ(exported.exit_code, 0) << exported.err;
+  const nlohmann::json config = testing::ReadJson(folder + "/tokenizer_config.json");
+  EXPECT_EQ(config["eos_token"], "<|im_end|>");
+  EXPECT_TRUE(config["chat_template"].is_string());
+  const std::string line = "{\"text\": \"<|im_start|>1 \\n2 \u00bd\"}\n";
+  EXPECT_EQ(RunCli({"tokenizer", "encode", "--tokenizer", folder}, line).out,
+            RunCli({"tokenizer", "encode", "--tokenizer", *model}, line).out);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(TokenizerErrorTest, AFileThatIsNoTokenizerEndsWith66) {
