@@ -150,7 +150,7 @@ TEST(PortsTest, AdministrationMayHaveAPortOfItsOwn) {
   (*admin)->Shutdown(absl::Now());
 }
 
-TEST_F(ConnectionTest, AClientWithoutCallsMayPingAsOftenAsTheIntervalAllows) {
+TEST_F(ConnectionTest, B152AClientWithoutCallsMayPingAsOftenAsTheIntervalAllows) {
   FixtureOptions options;
   options.server.min_ping_interval = absl::ZeroDuration();
   RawClient client(Serve(options));
@@ -183,7 +183,7 @@ TEST(ConnectionOptionsTest, DefaultsSuitGatewaysAndDeadPeers) {
   EXPECT_EQ(options.min_ping_interval, absl::Milliseconds(500));
 }
 
-TEST_F(ConnectionTest, MessagesUpToSixtyFourMebibytesAreReceived) {
+TEST_F(ConnectionTest, B153MessagesUpToSixtyFourMebibytesAreReceived) {
   Serve(FixtureOptions());
   fixture_->server->SetFrontend(fixture_->frontend.get());
   const auto send = [this](size_t bytes) {

@@ -62,7 +62,7 @@ class SimTest : public ::testing::Test {
   std::unique_ptr<ServerFixture> fixture_;
 };
 
-TEST_F(SimTest, FiveHundredStreamsAThirdCancelledLeaveNothingBehind) {
+TEST_F(SimTest, B151B155FiveHundredStreamsAThirdCancelledLeaveNothingBehind) {
   constexpr int kRequests = 500, kClients = 64;
   std::atomic<int> next = 0, finished = 0, cancelled = 0, wrong = 0;
   std::vector<std::thread> clients;

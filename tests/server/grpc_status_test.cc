@@ -163,7 +163,7 @@ TEST_F(GrpcTest, ATenantHasOneNameForItsShareAndOneNumberForItsQuota) {
   for (const auto& context : contexts) context->TryCancel();
 }
 
-TEST_F(GrpcTest, FailuresAfterTheFirstTokenAreStatusesAndOurFaultsOpaque) {
+TEST_F(GrpcTest, B144FailuresAfterTheFirstTokenAreStatusesAndOurFaultsOpaque) {
   const std::vector<std::pair<absl::Status, grpc::StatusCode>> cases = {
       {absl::FailedPreconditionError("logits are not finite"), grpc::StatusCode::FAILED_PRECONDITION},
       {absl::DeadlineExceededError("too late"), grpc::StatusCode::DEADLINE_EXCEEDED},
@@ -187,7 +187,7 @@ TEST_F(GrpcTest, FailuresAfterTheFirstTokenAreStatusesAndOurFaultsOpaque) {
   }
 }
 
-TEST_F(GrpcTest, MalformedUtf8IsRefusedAndTheServerLives) {
+TEST_F(GrpcTest, B125MalformedUtf8IsRefusedAndTheServerLives) {
   grpc::GenericStub generic(fixture_.channel);
   grpc::CompletionQueue queue;
   grpc::ClientContext context;

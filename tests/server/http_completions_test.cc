@@ -1,5 +1,6 @@
 // OpenAI's API over the real engine on the simulated model, whose tokens are bytes.
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <random>
@@ -29,7 +30,7 @@ using ::quire::testing::StepGate;
 
 class HttpCompletionsTest : public ::testing::Test {
  protected:
-  HttpCompletionsTest() {
+  explicit HttpCompletionsTest(const EngineOptions& engine_options = {}) {
     SimRunnerOptions sim;
     sim.config.vocab_size = 258;
     sim.config.max_position_embeddings = 512;
@@ -39,11 +40,11 @@ class HttpCompletionsTest : public ::testing::Test {
     testing::RunnerHooks hooks;
     hooks.before_step = [this](int64_t step, const ForwardBatch&) {
       gate_.Pass(step);
-      return absl::OkStatus();
+      return step == fails_at_ ? absl::InternalError("the device is gone") : absl::OkStatus();
     };
     auto runner = CreateSimRunner(sim);
     EXPECT_TRUE(runner.ok()) << runner.status();
-    engine_ = *CreateEngineWithRunner(EngineOptions(), sim.config,
+    engine_ = *CreateEngineWithRunner(engine_options, sim.config,
                                       std::make_unique<testing::HookedRunner>(*std::move(runner), hooks));
     engine_->Start();
     FrontendOptions options;
@@ -75,6 +76,7 @@ class HttpCompletionsTest : public ::testing::Test {
 
   FakeTokenizer tokenizer_;
   StepGate gate_{INT64_MAX};
+  std::atomic<int64_t> fails_at_ = -1;  // this step fails
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Frontend> frontend_;
   std::unique_ptr<HttpApi> api_;
@@ -237,7 +239,7 @@ TEST_F(HttpCompletionsTest, B156BodiesThatAreNoRequest) {
   EXPECT_EQ(client.Read().json()["error"]["param"], "Content-Type");
 }
 
-TEST_F(HttpCompletionsTest, AnAbortInMidStreamEndsWithAnError) {
+TEST_F(HttpCompletionsTest, B144AnAbortInMidStreamEndsWithAnError) {
   Load();
   gate_.OpenUntil(3);
   HttpClient client(server_->address());
@@ -253,6 +255,172 @@ TEST_F(HttpCompletionsTest, AnAbortInMidStreamEndsWithAnError) {
   EXPECT_TRUE(events.objects.back().contains("error"));
   for (size_t i = 0; i + 1 < events.objects.size(); ++i)
     EXPECT_TRUE(events.objects[i]["choices"][0]["finish_reason"].is_null());
+}
+
+TEST_F(HttpCompletionsTest, B144AFaultInMidStreamIsAnErrorAndNoNormalEnd) {
+  Load();
+  fails_at_ = 5;
+  const SseEvents events = ParseSse(Complete({{"stream", true}, {"max_tokens", 100}}).body);
+  ASSERT_TRUE(events.objects.back().contains("error"));
+  EXPECT_EQ(events.objects.back()["error"]["code"], 500);
+  EXPECT_EQ(events.objects.back().dump().find("device"), std::string::npos);  // our faults are for the log
+  for (size_t i = 0; i + 1 < events.objects.size(); ++i)
+    EXPECT_TRUE(events.objects[i]["choices"][0]["finish_reason"].is_null());
+  fails_at_ = -1;
+  EXPECT_EQ(Complete({}).status, 200);
+}
+
+TEST_F(HttpCompletionsTest, B106TextThatWaitsForAStopIsGivenAtTheEnd) {
+  Load();
+  for (int max_tokens = 1; max_tokens <= 6; ++max_tokens) {
+    const std::string text = Complete({{"max_tokens", max_tokens}}).json()["choices"][0]["text"];
+    // All of the text could be the beginning of the stop.
+    const std::string stop = text + std::string(40, 'q');
+    for (const bool stream : {false, true}) {
+      const HttpClient::Reply reply =
+          Complete({{"max_tokens", max_tokens}, {"stop", {stop, std::string(40, 'z')}}, {"stream", stream}});
+      std::string got;
+      if (stream) {
+        for (const json& event : ParseSse(reply.body).objects) got += event["choices"][0]["text"].get<std::string>();
+      } else {
+        got = reply.json()["choices"][0]["text"];
+      }
+      EXPECT_EQ(got, text) << max_tokens;
+    }
+  }
+}
+
+TEST_F(HttpCompletionsTest, B109OffsetsAreCharactersOfTheWholeText) {
+  Load();
+  for (const char* const prompt : {"Hello there,", "\u6771\u4eac\u306f\u65e5\u672c\u306e"}) {
+    for (const bool stream : {false, true}) {
+      const HttpClient::Reply reply =
+          Complete({{"prompt", prompt}, {"echo", true}, {"logprobs", 1}, {"stream", stream}});
+      std::string text;
+      json tokens = json::array(), offsets = json::array();
+      const auto add = [&](const json& choice) {
+        text += choice["text"].get<std::string>();
+        for (const json& token : choice["logprobs"]["tokens"]) tokens.push_back(token);
+        for (const json& offset : choice["logprobs"]["text_offset"]) offsets.push_back(offset);
+      };
+      if (stream) {
+        for (const json& event : ParseSse(reply.body).objects) add(event["choices"][0]);
+      } else {
+        add(reply.json()["choices"][0]);
+      }
+      std::vector<size_t> starts;  // of characters
+      for (size_t i = 0; i < text.size(); ++i)
+        if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) starts.push_back(i);
+      starts.push_back(text.size());
+      ASSERT_EQ(tokens.size(), offsets.size());
+      ASSERT_GT(tokens.size(), 8u);
+      for (size_t i = 0; i < tokens.size(); ++i) {
+        const std::string token = tokens[i];
+        const auto offset = offsets[i].get<size_t>();
+        ASSERT_LT(offset, starts.size()) << token;
+        if (token.starts_with("bytes:") || token == "<bos>") continue;
+        EXPECT_EQ(text.substr(starts[offset], token.size()), token) << i;
+      }
+    }
+  }
+}
+
+TEST_F(HttpCompletionsTest, B137NoNewTokens) {
+  Load();
+  EXPECT_EQ(Complete({{"max_tokens", 0}}).status, 400);
+  EXPECT_EQ(Complete({{"max_tokens", 0}, {"stream", true}}).status, 400);
+  for (const bool stream : {false, true}) {
+    const HttpClient::Reply reply = Complete({{"max_tokens", 0}, {"echo", true}, {"logprobs", 1}, {"stream", stream}});
+    EXPECT_EQ(reply.status, 200);
+    const json object = stream ? ParseSse(reply.body).objects.at(0) : reply.json();
+    EXPECT_EQ(object["choices"][0]["text"], "hello");
+    EXPECT_EQ(object["choices"][0]["logprobs"]["tokens"].size(), 6u);
+  }
+  EXPECT_EQ(Complete({}).status, 200);
+}
+
+TEST_F(HttpCompletionsTest, B145ChunksHaveOneShape) {
+  Load();
+  for (const bool with_usage : {false, true}) {
+    const HttpClient::Reply reply = Complete({{"stream", true}, {"stream_options", {{"include_usage", with_usage}}}});
+    const SseEvents events = ParseSse(reply.body);
+    ASSERT_TRUE(events.done);
+    ASSERT_GT(events.objects.size(), 1u);
+    const size_t last = events.objects.size() - (with_usage ? 2 : 1);
+    for (size_t i = 0; i < events.objects.size(); ++i) {
+      const json& event = events.objects[i];
+      EXPECT_EQ(event["object"], "text_completion");
+      EXPECT_TRUE(event["created"].is_number_integer());
+      EXPECT_EQ(event["model"], "sim");
+      EXPECT_EQ(event.contains("usage"), i > last) << i;
+      ASSERT_EQ(event["choices"].size(), i > last ? 0u : 1u);
+      if (i > last) continue;
+      EXPECT_EQ(event["choices"][0]["finish_reason"], i == last ? json("length") : json(nullptr));
+    }
+  }
+}
+
+TEST_F(HttpCompletionsTest, B157UnknownFieldsAreIgnoredAndUnknownModelsAreNot) {
+  Load();
+  const json plain = Complete({}).json()["choices"];
+  EXPECT_EQ(Complete({{"max_token", 3}, {"x", {{"y", 1}}}, {"user", "me"}}).json()["choices"], plain);
+  EXPECT_EQ(Complete({{"model", "sin"}}).json()["error"]["type"], "NotFoundError");
+}
+
+TEST_F(HttpCompletionsTest, B158OpenStreamsHoldUpNobody) {
+  Load();
+  gate_.OpenUntil(2);
+  std::vector<std::unique_ptr<HttpClient>> streams;
+  const unsigned count = 3 * std::thread::hardware_concurrency() + 8;
+  for (unsigned i = 0; i < count; ++i) {
+    streams.push_back(std::make_unique<HttpClient>(server_->address()));
+    streams.back()->Send(HttpClient::PostText("/v1/completions", Request({{"stream", true}}).dump()));
+  }
+  HttpClient client(server_->address());
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(client.Get("/health").status, 200);
+    EXPECT_EQ(client.Get("/v1/models").status, 200);
+  }
+  client.Send(HttpClient::PostText("/v1/completions", Request().dump()));
+  gate_.Open();
+  EXPECT_EQ(client.Read().status, 200);
+  for (const auto& stream : streams) EXPECT_TRUE(ParseSse(stream->Read().body).done);
+}
+
+class HttpQueueTest : public HttpCompletionsTest {
+ protected:
+  HttpQueueTest() : HttpCompletionsTest(Options()) {}
+  static EngineOptions Options() {
+    EngineOptions options;
+    options.max_queued_requests = 8;
+    options.scheduler.max_num_seqs = 4;
+    return options;
+  }
+};
+
+TEST_F(HttpQueueTest, B148EveryRequestBeyondTheLimitIsAnswered) {
+  Load();
+  gate_.OpenUntil(1);
+  std::vector<std::unique_ptr<HttpClient>> taken;
+  const auto send = [this] {
+    auto client = std::make_unique<HttpClient>(server_->address());
+    client->Send(HttpClient::PostText("/v1/completions", Request().dump()));
+    return client;
+  };
+  taken.push_back(send());
+  gate_.AwaitStep(1);  // it runs, and nothing else begins
+  for (int i = 0; i < 8; ++i) taken.push_back(send());
+  while (frontend_->GetEngineStats().requests_waiting < 8) std::this_thread::yield();
+  std::vector<std::unique_ptr<HttpClient>> refused;
+  for (int i = 0; i < 300; ++i) refused.push_back(send());
+  for (const auto& client : refused) {
+    const HttpClient::Reply reply = client->Read();
+    EXPECT_EQ(reply.status, 429);
+    EXPECT_EQ(reply.headers.count("retry-after"), 1u);
+  }
+  gate_.Open();
+  for (const auto& client : taken) EXPECT_EQ(client->Read().status, 200);
+  EXPECT_EQ(Complete({}).status, 200);
 }
 
 TEST_F(HttpCompletionsTest, AClientThatGoesEndsItsRequests) {
