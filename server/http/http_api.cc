@@ -10,6 +10,7 @@
 #include "server/frontend/errors.h"
 #include "server/http/http_errors.h"
 #include "server/http/json_fields.h"
+#include "server/http/openapi.h"
 
 namespace quire {
 namespace {
@@ -146,17 +147,9 @@ void HttpApi::Metrics(const std::shared_ptr<HttpExchange>& exchange, Frontend& f
 }
 
 void HttpApi::OpenApi(const std::shared_ptr<HttpExchange>& exchange, Frontend&) {
-  Json paths = Json::object();
-  for (const Route& route : Routes()) {
-    std::string path = route.path;
-    if (path.back() == '/') path += "{id}";
-    std::string method = route.method;
-    for (char& c : method) c = static_cast<char>(c - 'A' + 'a');
-    paths[path][method] = {{"responses", {{"200", {{"description", "OK"}}}}}};
-  }
-  exchange->Respond(JsonResponse({{"openapi", "3.1.0"},
-                                  {"info", {{"title", "Quire"}, {"version", options_.version}}},
-                                  {"paths", std::move(paths)}}));
+  Json document = OpenApiDocument(options_.version);
+  for (const Route& route : Routes()) AddOpenApiRoute(route.method, route.path, &document);
+  exchange->Respond(JsonResponse(document));
 }
 
 // --- models

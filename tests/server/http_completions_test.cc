@@ -1,6 +1,10 @@
 // OpenAI's API over the real engine on the simulated model, whose tokens are bytes.
 
+#include <unistd.h>
+
 #include <atomic>
+#include <fstream>
+#include <functional>
 #include <map>
 #include <memory>
 #include <random>
@@ -119,6 +123,33 @@ TEST_F(HttpCompletionsTest, SmallEndpoints) {
   EXPECT_EQ(client.Post("/detokenize", {{"tokens", {256, 'h', 'i'}}}).json()["prompt"], "<bos>hi");
   EXPECT_EQ(client.Post("/tokenize", json::object()).status, 400);
   EXPECT_EQ(client.Post("/detokenize", {{"tokens", "x"}}).json()["error"]["param"], "tokens");
+}
+
+TEST_F(HttpCompletionsTest, TheApiDescribesItself) {
+  Load();
+  HttpClient client(server_->address());
+  const json document = client.Get("/openapi.json").json();
+  const json& schemas = document["components"]["schemas"];
+  size_t references = 0;
+  const std::function<void(const json&)> visit = [&](const json& node) {
+    if (node.is_object() && node.contains("$ref")) {
+      const std::string name = node["$ref"].get<std::string>().substr(std::string("#/components/schemas/").size());
+      EXPECT_TRUE(schemas.contains(name)) << name;
+      ++references;
+    }
+    if (node.is_structured()) {
+      for (const json& child : node) visit(child);
+    }
+  };
+  visit(document);
+  EXPECT_GT(references, 20u);
+  for (const auto& [path, methods] : document["paths"].items()) {
+    for (const auto& [method, operation] : methods.items()) {
+      EXPECT_FALSE(operation["summary"].get<std::string>().empty()) << path;
+      EXPECT_EQ(operation.contains("requestBody"), method == "post") << path;
+      EXPECT_TRUE(operation["responses"].contains("default")) << path;
+    }
+  }
 }
 
 TEST_F(HttpCompletionsTest, AStreamGivesWhatAWholeAnswerGives) {
