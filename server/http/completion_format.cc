@@ -19,8 +19,22 @@ int64_t CountCharacters(std::string_view bytes) {
                        [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
-bool BeginsInsideCharacter(std::string_view bytes) {
-  return !bytes.empty() && (static_cast<unsigned char>(bytes[0]) & 0xC0) == 0x80;
+// Goes on by the bytes of a token, broken ones as text shows them. The code point that the token begins in.
+int64_t Advance(std::string_view bytes, ChoiceState* state) {
+  size_t before = state->open.size();  // bytes that are not the token's
+  int64_t begin = -1;
+  state->open += bytes;
+  std::string_view rest = state->open;
+  while (!rest.empty()) {
+    const utf8::Part part = utf8::NextPart(rest);
+    if (begin < 0 && part.size > before) begin = state->num_chars;
+    if (part.unfinished) break;
+    ++state->num_chars;
+    rest.remove_prefix(part.size);
+    before -= std::min(before, part.size);
+  }
+  state->open = std::string(rest);
+  return begin < 0 ? state->num_chars : begin;
 }
 
 Json FinishReasonOf(const SequenceDelta& delta) {
@@ -107,8 +121,7 @@ Json CompletionFormat::CompletionLogprobs(const SequenceDelta& delta, const Prom
   const auto add = [&](int32_t id, const PositionLogprobs& position, bool is_hidden) {
     const std::string_view bytes = tokenizer_.TokenBytes(id);
     tokens.push_back(TokenText(id));
-    offsets.push_back(std::max<int64_t>(state->num_chars - (BeginsInsideCharacter(bytes) ? 1 : 0), 0));
-    if (!is_hidden) state->num_chars += CountCharacters(bytes);
+    offsets.push_back(is_hidden ? state->num_chars : Advance(bytes, state));
     if (position.rank == 0) {  // the first token of a prompt
       logprobs.push_back(nullptr);
       tops.push_back(nullptr);
@@ -130,6 +143,7 @@ Json CompletionFormat::CompletionLogprobs(const SequenceDelta& delta, const Prom
       add(echo->ids[i], echo->logprobs[i], is_hidden);
     }
     state->num_chars = CountCharacters(echo->text);
+    state->open.clear();
   } else if (echo != nullptr) {
     state->num_chars = CountCharacters(echo->text);
   }

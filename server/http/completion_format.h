@@ -22,7 +22,9 @@ struct PromptEcho {
 struct ChoiceState {
   int64_t index = 0;
   bool begun = false;
-  int64_t num_chars = 0;  // code points of the text that its log-probabilities have covered so far
+  // Of the text that its log-probabilities have covered so far: code points, and bytes of one that is not whole yet.
+  int64_t num_chars = 0;
+  std::string open;
 };
 
 // Counts for the answer so far.
