@@ -21,6 +21,7 @@
 #include "server/daemon/logging.h"
 #include "server/daemon/notify.h"
 #include "server/daemon/signals.h"
+#include "server/frontend/api_keys.h"
 #include "server/frontend/frontend.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_api.h"
@@ -44,8 +45,9 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-FrontendOptions MakeFrontendOptions(const ServerConfig& config, Metrics& metrics) {
+FrontendOptions MakeFrontendOptions(const ServerConfig& config, const ApiKeyStore* keys, Metrics& metrics) {
   FrontendOptions options;
+  options.keys = keys;
   options.served_model_names = config.model.served_model_names;
   options.use_generation_config = config.model.use_generation_config;
   options.max_logprobs = config.model.max_logprobs;
@@ -86,6 +88,7 @@ struct Ports {
 absl::Status OpenHttp(const ServerConfig& config, Metrics& metrics, Ports* ports) {
   HttpApiOptions api;
   api.version = kVersion;
+  api.metrics_need_key = !config.metrics_without_key;
   api.metrics = [&metrics](const Frontend& frontend) { return metrics.Text(frontend); };
   ports->http_api = std::make_unique<HttpApi>(std::move(api));
   HttpServerOptions options;
@@ -106,6 +109,7 @@ absl::StatusOr<Ports> OpenPorts(const ServerConfig& config, Metrics& metrics) {
   GrpcServerOptions options;
   options.listen = config.grpc_listen;
   options.serves_admin = config.admin_listen.empty();
+  options.serves_reflection = config.api_key_file.empty();
   options.stall_timeout = config.stall_timeout;
   options.version = kVersion;
   options.max_message_bytes = config.max_request_bytes;
@@ -155,7 +159,21 @@ bool Drain(const ServerConfig& config, Signals& signals, const Ports& ports, Fro
   return false;
 }
 
+// Where the file is wrong, the keys stay.
+void ReloadKeys(const std::string& path, ApiKeyStore& keys) {
+  absl::StatusOr<ApiKeys> loaded = ApiKeys::Load(path);
+  if (!loaded.ok()) return spdlog::warn("the API keys stay as they are: {}", std::string(loaded.status().message()));
+  spdlog::info("{} API keys are read", loaded->size());
+  keys.Set(*std::move(loaded));
+}
+
 int Serve(const ServerConfig& config, Signals& signals) {
+  std::unique_ptr<ApiKeyStore> keys;
+  if (!config.api_key_file.empty()) {
+    absl::StatusOr<ApiKeys> loaded = ApiKeys::Load(config.api_key_file);
+    if (!loaded.ok()) return Refuse(loaded.status(), kExitConfig);
+    keys = std::make_unique<ApiKeyStore>(*std::move(loaded));
+  }
   Metrics metrics({config.model.served_model_names.front(), kVersion, config.vllm_metrics});
   const absl::StatusOr<Ports> ports = OpenPorts(config, metrics);
   if (!ports.ok()) return Refuse(ports.status(), ExitCodeOf(ports.status().code()));
@@ -172,10 +190,11 @@ int Serve(const ServerConfig& config, Signals& signals) {
   if (config.check_only) return kExitOk;
 
   (*engine)->Start();
-  Frontend frontend(**engine, **tokenizer, MakeFrontendOptions(config, metrics));
+  Frontend frontend(**engine, **tokenizer, MakeFrontendOptions(config, keys.get(), metrics));
   const EngineInfo& info = (*engine)->info();
   LogEngine(info);
   signals.SetEarlyExit(nullptr);
+  if (keys != nullptr) signals.SetHangup([&] { ReloadKeys(config.api_key_file, *keys); });
   ports->ForEach([&frontend](GrpcServer& server) { server.SetFrontend(&frontend); });
   if (ports->http != nullptr) ports->http_api->SetFrontend(&frontend);
   const std::string grpc = ports->main == nullptr ? "" : " grpc=" + ports->main->address();
@@ -187,6 +206,7 @@ int Serve(const ServerConfig& config, Signals& signals) {
   NotifySystemd("READY=1");
 
   signals.WaitFor(1, absl::InfiniteFuture());
+  signals.SetHangup(nullptr);
   const bool at_once = Drain(config, signals, *ports, frontend);
   frontend.Stop();
   // Only statuses are still to be written; an idle connection shall not hold us.

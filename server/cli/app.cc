@@ -306,6 +306,7 @@ int RunQuire(const std::vector<std::string>& args, Session& session) {
   app.add_option("--server", session.server, "HOST:PORT or unix:PATH of quired")
       ->envname("QUIRE_SERVER")
       ->capture_default_str();
+  app.add_option("--api-key", session.api_key, "The key that the server knows us by")->envname("QUIRE_API_KEY");
   app.add_option("--timeout", options.timeout_seconds, "Seconds for one call to the server; 0: no limit")
       ->check(kNotNegative)
       ->capture_default_str();

@@ -262,6 +262,31 @@ class GrpcClient : public Client {
   std::thread poller_;           // last: it uses the others
 };
 
+// Shows a key with every call.
+class KeyShower final : public grpc::experimental::Interceptor {
+ public:
+  explicit KeyShower(const std::string& authorization) : authorization_(authorization) {}
+  void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
+    if (methods->QueryInterceptionHookPoint(grpc::experimental::InterceptionHookPoints::PRE_SEND_INITIAL_METADATA))
+      methods->GetSendInitialMetadata()->insert({"authorization", authorization_});
+    methods->Proceed();
+  }
+
+ private:
+  const std::string& authorization_;
+};
+
+class KeyShowers final : public grpc::experimental::ClientInterceptorFactoryInterface {
+ public:
+  explicit KeyShowers(const std::string& key) : authorization_("Bearer " + key) {}
+  grpc::experimental::Interceptor* CreateClientInterceptor(grpc::experimental::ClientRpcInfo*) override {
+    return new KeyShower(authorization_);  // gRPC's
+  }
+
+ private:
+  const std::string authorization_;
+};
+
 // Why the channel does not connect, from a call that fails with it; gRPC tells it nowhere else.
 std::string ConnectFailure(const std::shared_ptr<grpc::Channel>& channel) {
   grpc::ClientContext context;
@@ -279,8 +304,10 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const Options& options) 
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   // A proxy of the environment has no business between a person and the own daemon.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  std::shared_ptr<grpc::Channel> channel =
-      grpc::CreateCustomChannel(options.server, grpc::InsecureChannelCredentials(), arguments);
+  std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> interceptors;
+  if (!options.api_key.empty()) interceptors.push_back(std::make_unique<KeyShowers>(options.api_key));
+  std::shared_ptr<grpc::Channel> channel = grpc::experimental::CreateCustomChannelWithInterceptors(
+      options.server, grpc::InsecureChannelCredentials(), arguments, std::move(interceptors));
   const auto deadline = absl::ToChronoTime(absl::Now() + options.connect_timeout);
   for (grpc_connectivity_state state = channel->GetState(true); state != GRPC_CHANNEL_READY;
        state = channel->GetState(true)) {
@@ -297,7 +324,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const Options& options) 
 }
 
 std::unique_ptr<Client> ConnectOrReport(Session& session) {
-  auto client = Client::Connect({session.server, session.connect_timeout, session.timeout});
+  auto client = Client::Connect({session.server, session.connect_timeout, session.timeout, session.api_key});
   if (client.ok()) return *std::move(client);
   ReportError(session, client.status().message(), kExitNoConnection);
   return nullptr;

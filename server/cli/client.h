@@ -32,6 +32,7 @@ class Client {
     std::string server;  // HOST:PORT or unix:PATH
     absl::Duration connect_timeout = absl::Seconds(5);
     absl::Duration rpc_timeout = absl::InfiniteDuration();
+    std::string api_key = {};  // empty: none is shown
   };
 
   // Returns once the connection stands. kUnavailable, one line with address and reason, if the first attempt fails or

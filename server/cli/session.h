@@ -28,6 +28,7 @@ struct Session {
   bool err_is_terminal = false;  // progress bars only there
 
   std::string server = "127.0.0.1:50051";
+  std::string api_key = {};                           // empty: none
   absl::Duration timeout = absl::InfiniteDuration();  // of one RPC
   absl::Duration connect_timeout = absl::Seconds(5);
 };

@@ -56,6 +56,10 @@ void AddServerFlags(CLI::App& app, ServerConfig& config) {
   app.add_option("--allowed-origins", config.allowed_origins,
                  "origins whose pages may read answers over HTTP (CORS), such as https://chat.example; * is any")
       ->type_name("ORIGIN");
+  app.add_option("--api-key-file", config.api_key_file,
+                 "keys that callers must show, one a line: KEY [TENANT [user|admin]]; SIGHUP reads it again")
+      ->type_name("PATH");
+  app.add_flag("--metrics-without-key", config.metrics_without_key, "/metrics needs no key");
   app.add_option_function<std::string>(
          "--metrics-compat",
          [&config](const std::string& names) {

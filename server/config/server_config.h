@@ -23,6 +23,8 @@ struct ServerConfig {
   int64_t max_request_bytes = 64 << 20;         // a body over HTTP, a message over gRPC
   int32_t max_connections = 4096;               // over HTTP
   absl::Duration http_idle_timeout = absl::Seconds(60);
+  std::string api_key_file;  // keys that callers must show; empty: none
+  bool metrics_without_key = false;
   bool vllm_metrics = true;                          // --metrics-compat vllm: /metrics has vLLM's names, too
   std::vector<std::string> allowed_origins;          // of pages that may read answers over HTTP (CORS)
   std::string admin_listen;                          // the same, for quire.v1.Admin alone; empty: with gRPC

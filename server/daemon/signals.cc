@@ -31,6 +31,11 @@ void Signals::SetEarlyExit(std::function<void()> on_early) {
   on_early_ = std::move(on_early);
 }
 
+void Signals::SetHangup(std::function<void()> on_hangup) {
+  absl::MutexLock lock(&mutex_);
+  on_hangup_ = std::move(on_hangup);
+}
+
 bool Signals::WaitFor(int count, absl::Time deadline) {
   absl::MutexLock lock(&mutex_);
   const auto reached = [this, count]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return count_ >= count; };
@@ -43,7 +48,10 @@ void Signals::Run() {
     if (sigwait(&set_, &signal) != 0) continue;
     absl::MutexLock lock(&mutex_);
     if (stopping_) return;
-    if (signal == SIGHUP) continue;
+    if (signal == SIGHUP) {
+      if (on_hangup_) on_hangup_();
+      continue;
+    }
     ++count_;
     spdlog::info("{}: {}", signal == SIGTERM ? "SIGTERM" : "SIGINT", count_ == 1 ? "draining" : "stopping at once");
     if (on_early_) on_early_();

@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "model/tokenizer/tokenizer.h"
 #include "scheduler/engine.h"
+#include "server/frontend/api_keys.h"
 #include "server/frontend/cache_admin.h"
 #include "server/frontend/generate_request.h"
 #include "server/frontend/live_requests.h"
@@ -38,6 +39,7 @@ struct RequestRecord {
 };
 
 struct FrontendOptions {
+  const ApiKeyStore* keys = nullptr;            // that callers must show; outlives the front end; null: none
   std::vector<std::string> served_model_names;  // at least one; the first is reported
   bool use_generation_config = true;            // sampling defaults of the model apply
   int32_t max_logprobs = 20;                    // -1: up to the whole vocabulary

@@ -63,11 +63,16 @@ class WarmCall final : public grpc::ServerUnaryReactor {
 
 }  // namespace
 
+Frontend* AdminService::Admit(const grpc::CallbackServerContext& context, grpc::Status* refusal) const {
+  return AdmitCaller(context, frontend_.load(std::memory_order_acquire), /*must_be_admin=*/true, refusal);
+}
+
 grpc::ServerUnaryReactor* AdminService::ListPrefixes(grpc::CallbackServerContext* context,
                                                      const v1::ListPrefixesRequest* request,
                                                      v1::ListPrefixesResponse* response) {
-  Frontend* const to = frontend();
-  if (to == nullptr) return Answer(context, LoadingStatus());
+  grpc::Status refusal;
+  Frontend* const to = Admit(*context, &refusal);
+  if (to == nullptr) return Answer(context, refusal);
   PrefixQuery query;
   query.limit = request->limit();
   query.page_token = request->page_token();
@@ -83,8 +88,9 @@ grpc::ServerUnaryReactor* AdminService::ListPrefixes(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* AdminService::WarmPrefix(grpc::CallbackServerContext* context,
                                                    const v1::WarmPrefixRequest* request,
                                                    v1::WarmPrefixResponse* response) {
-  Frontend* const to = frontend();
-  if (to == nullptr) return Answer(context, LoadingStatus());
+  grpc::Status refusal;
+  Frontend* const to = Admit(*context, &refusal);
+  if (to == nullptr) return Answer(context, refusal);
   auto* const call = new WarmCall(*to, response);
   call->Start(*request);  // gRPC deletes nothing before this returns
   return call;
@@ -93,8 +99,9 @@ grpc::ServerUnaryReactor* AdminService::WarmPrefix(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* AdminService::DropPrefix(grpc::CallbackServerContext* context,
                                                    const v1::DropPrefixRequest* request,
                                                    v1::DropPrefixResponse* response) {
-  Frontend* const to = frontend();
-  if (to == nullptr) return Answer(context, LoadingStatus());
+  grpc::Status refusal;
+  Frontend* const to = Admit(*context, &refusal);
+  if (to == nullptr) return Answer(context, refusal);
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   const auto done = [reactor, response](const absl::StatusOr<int32_t>& dropped) {
     if (dropped.ok()) response->set_dropped_blocks(*dropped);
@@ -120,8 +127,9 @@ grpc::ServerUnaryReactor* AdminService::DropPrefix(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* AdminService::ResetPrefixCache(grpc::CallbackServerContext* context,
                                                          const v1::ResetPrefixCacheRequest*,
                                                          v1::ResetPrefixCacheResponse* response) {
-  Frontend* const to = frontend();
-  if (to == nullptr) return Answer(context, LoadingStatus());
+  grpc::Status refusal;
+  Frontend* const to = Admit(*context, &refusal);
+  if (to == nullptr) return Answer(context, refusal);
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   to->cache().DropAll([reactor, response](const absl::StatusOr<int32_t>& dropped) {
     if (dropped.ok()) response->set_dropped_blocks(*dropped);
@@ -132,15 +140,17 @@ grpc::ServerUnaryReactor* AdminService::ResetPrefixCache(grpc::CallbackServerCon
 
 grpc::ServerWriteReactor<v1::KvEvents>* AdminService::SubscribeKvEvents(grpc::CallbackServerContext* context,
                                                                         const v1::SubscribeKvEventsRequest* request) {
-  if (Frontend* const to = frontend()) return EventsCall::Start(context, request, *to, streams_);
-  return new RefusedStream<v1::KvEvents>(LoadingStatus());
+  grpc::Status refusal;
+  if (Frontend* const to = Admit(*context, &refusal)) return EventsCall::Start(context, request, *to, streams_);
+  return new RefusedStream<v1::KvEvents>(refusal);
 }
 
 grpc::ServerUnaryReactor* AdminService::ScheduleTrace(grpc::CallbackServerContext* context,
                                                       const v1::ScheduleTraceRequest* request,
                                                       v1::ScheduleTraceResponse* response) {
-  Frontend* const to = frontend();
-  if (to == nullptr) return Answer(context, LoadingStatus());
+  grpc::Status refusal;
+  Frontend* const to = Admit(*context, &refusal);
+  if (to == nullptr) return Answer(context, refusal);
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   const auto done = [reactor, response](const absl::StatusOr<ScheduleTraceStatus>& trace) {
     if (trace.ok()) ToProto(*trace, response);

@@ -31,8 +31,8 @@ class AdminService final : public v1::Admin::CallbackService {
                                           v1::ScheduleTraceResponse* response) override;
 
  private:
-  // Null while the model loads.
-  Frontend* frontend() const { return frontend_.load(std::memory_order_acquire); }
+  // Whom to ask; null with what to answer instead: the model loads, or the caller has no key of an admin.
+  Frontend* Admit(const grpc::CallbackServerContext& context, grpc::Status* refusal) const;
 
   std::atomic<Frontend*> frontend_ = nullptr;
   StreamWatch streams_;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "kernels/base/status_macros.h"
+#include "server/grpc/caller.h"
 #include "server/grpc/convert.h"
 
 namespace quire {
@@ -50,11 +51,9 @@ void GenerateCall::Complete(GenerateRequest* request) const {
   const auto deadline = context_->deadline();
   if (deadline != std::chrono::system_clock::time_point::max()) request->deadline = absl::FromChrono(deadline);
   request->streamed = streamed_;
-  // As long as there are no keys, a client says who it is.
-  const auto tenant = context_->client_metadata().find("x-tenant");
-  if (tenant != context_->client_metadata().end()) {
-    request->tenant.assign(tenant->second.data(), tenant->second.size());
-  }
+  // Whoever has got here is known.
+  absl::StatusOr<Caller> caller = CallerOf(*context_, frontend_.options().keys);
+  if (caller.ok()) request->tenant = std::move(caller->tenant);
 }
 
 void GenerateCall::Accepted(const std::string& request_id, uint64_t handle) {

@@ -21,28 +21,33 @@ constexpr size_t kMaxTextBytes = (4 << 20) - 16;  // with what is around it, wha
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* GenerationService::GenerateStream(grpc::CallbackServerContext* context,
                                                                                   const v1::GenerateRequest* request) {
-  if (Frontend* const to = frontend()) return StreamReactor::Start(context, request, *to, streams_);
-  return new RefusedStream<v1::GenerateResponse>(LoadingStatus());
+  grpc::Status refusal;
+  if (Frontend* const to = Admit(*context, &refusal)) return StreamReactor::Start(context, request, *to, streams_);
+  return new RefusedStream<v1::GenerateResponse>(refusal);
 }
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* GenerationService::Fork(grpc::CallbackServerContext* context,
                                                                         const v1::ForkRequest* request) {
-  if (Frontend* const to = frontend()) return StreamReactor::Start(context, request, *to, streams_);
-  return new RefusedStream<v1::GenerateResponse>(LoadingStatus());
+  grpc::Status refusal;
+  if (Frontend* const to = Admit(*context, &refusal)) return StreamReactor::Start(context, request, *to, streams_);
+  return new RefusedStream<v1::GenerateResponse>(refusal);
 }
 
 grpc::ServerUnaryReactor* GenerationService::Generate(grpc::CallbackServerContext* context,
                                                       const v1::GenerateRequest* request,
                                                       v1::GenerateResponse* response) {
-  if (Frontend* const to = frontend()) return UnaryReactor::Start(context, request, response, *to, streams_);
-  return Answer(context, LoadingStatus());
+  grpc::Status refusal;
+  if (Frontend* const to = Admit(*context, &refusal))
+    return UnaryReactor::Start(context, request, response, *to, streams_);
+  return Answer(context, refusal);
 }
 
 grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContext* context,
                                                       const v1::TokenizeRequest* request,
                                                       v1::TokenizeResponse* response) {
-  Frontend* const to = frontend();
-  if (to == nullptr) return Answer(context, LoadingStatus());
+  grpc::Status refusal;
+  Frontend* const to = Admit(*context, &refusal);
+  if (to == nullptr) return Answer(context, refusal);
   if (request->text().size() > kMaxTokenizeBytes)
     return Answer(
         context, ToGrpcStatus(InvalidField("text", absl::StrCat(request->text().size(), " bytes are too long; at most ",
@@ -63,8 +68,9 @@ grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* GenerationService::Detokenize(grpc::CallbackServerContext* context,
                                                         const v1::DetokenizeRequest* request,
                                                         v1::DetokenizeResponse* response) {
-  Frontend* const to = frontend();
-  if (to == nullptr) return Answer(context, LoadingStatus());
+  grpc::Status refusal;
+  Frontend* const to = Admit(*context, &refusal);
+  if (to == nullptr) return Answer(context, refusal);
   if (request->ids_size() > kMaxDetokenizeIds)
     return Answer(context,
                   ToGrpcStatus(InvalidField(
@@ -115,8 +121,13 @@ grpc::ServerUnaryReactor* GenerationService::GetStats(grpc::CallbackServerContex
 
 grpc::ServerUnaryReactor* GenerationService::AnswerNow(grpc::CallbackServerContext* context,
                                                        const std::function<absl::Status(Frontend&)>& body) {
-  Frontend* const to = frontend();
-  return Answer(context, to == nullptr ? LoadingStatus() : ToGrpcStatus(body(*to)));
+  grpc::Status refusal;
+  Frontend* const to = Admit(*context, &refusal);
+  return Answer(context, to == nullptr ? refusal : ToGrpcStatus(body(*to)));
+}
+
+Frontend* GenerationService::Admit(const grpc::CallbackServerContext& context, grpc::Status* refusal) const {
+  return AdmitCaller(context, frontend_.load(std::memory_order_acquire), /*must_be_admin=*/false, refusal);
 }
 
 }  // namespace quire

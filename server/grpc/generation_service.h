@@ -41,9 +41,9 @@ class GenerationService final : public v1::Generation::CallbackService {
                                      v1::GetStatsResponse* response) override;
 
  private:
-  // Null while the model loads.
-  Frontend* frontend() const { return frontend_.load(std::memory_order_acquire); }
-  // Answers at once with what `body` says, or that the model loads.
+  // Whom to ask; null with what to answer instead: the model loads, or the caller has no key.
+  Frontend* Admit(const grpc::CallbackServerContext& context, grpc::Status* refusal) const;
+  // Answers at once with what `body` says, or with the refusal.
   grpc::ServerUnaryReactor* AnswerNow(grpc::CallbackServerContext* context,
                                       const std::function<absl::Status(Frontend&)>& body);
 

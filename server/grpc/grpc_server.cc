@@ -134,7 +134,7 @@ absl::Status GrpcServer::Open() {
   gpr_set_log_function(&ForwardLog);
   google::protobuf::SetLogHandler(&ForwardProtobufLog);
   grpc::EnableDefaultHealthCheckService(true);
-  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  if (options_.serves_reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   SetArguments(options_, &builder);
   int port = -1;

@@ -25,6 +25,7 @@ struct GrpcServerOptions {
   std::string listen;                    // "HOST:PORT", port 0 picks a free one, or "unix:PATH"
   std::string option = "--grpc-listen";  // where that comes from, for errors
   bool serves_generation = true, serves_admin = true;
+  bool serves_reflection = true;  // to everybody, so not where keys are needed. All servers of a process agree
   absl::Duration stall_timeout = absl::Seconds(30);  // a write that lasts longer cancels its call
   // A connection that says nothing for so long is pinged, and given up unless it answers.
   absl::Duration keepalive_time = absl::Seconds(60), keepalive_timeout = absl::Seconds(20);

@@ -102,6 +102,8 @@ void HttpApi::Handle(const std::shared_ptr<HttpExchange>& exchange) {
     if (request.method == method || (request.method == "HEAD" && method == "GET")) {
       Frontend* const frontend = frontend_;
       if (frontend == nullptr) return exchange->Respond(ErrorResponse(Loading()));
+      if (const absl::Status admitted = Admit(exchange->request(), *frontend); !admitted.ok())
+        return exchange->Respond(ErrorResponse(admitted));
       return (this->*route.answer)(exchange, *frontend);
     }
     methods.emplace_back(method);
@@ -113,6 +115,23 @@ void HttpApi::Handle(const std::shared_ptr<HttpExchange>& exchange) {
   HttpResponse response = asked ? Empty(204) : ErrorResponse(405, "this method does not go with this path");
   response.headers.emplace_back("Allow", absl::StrJoin(methods, ", "));
   exchange->Respond(std::move(response));
+}
+
+absl::Status HttpApi::Admit(HttpRequest& request, const Frontend& frontend) const {
+  const ApiKeyStore* const keys = frontend.options().keys;
+  const bool is_free = request.path == "/health" || request.path == "/ready" ||
+                       (request.path == "/metrics" && !options_.metrics_need_key);
+  if (keys == nullptr || is_free) return absl::OkStatus();
+  const auto value = [&request](const char* name) {
+    const std::string* const found = request.Find(name);
+    return found == nullptr ? std::string_view() : std::string_view(*found);
+  };
+  absl::StatusOr<Caller> caller = Identify(keys, value("authorization"), value("x-tenant"));
+  if (!caller.ok()) return caller.status();
+  std::erase_if(request.headers,
+                [](const auto& header) { return header.first == "authorization" || header.first == "x-tenant"; });
+  request.headers.emplace_back("x-tenant", std::move(caller->tenant));
+  return absl::OkStatus();
 }
 
 // --- state

@@ -19,6 +19,7 @@ namespace quire {
 struct HttpApiOptions {
   std::string version;
   absl::Duration ping_interval = absl::Seconds(15);  // a silent stream says so often that it is still there
+  bool metrics_need_key = true;                      // /metrics, where keys are needed at all
   // The text of /metrics; empty: 404.
   std::function<std::string(const Frontend&)> metrics;
 };
@@ -59,6 +60,8 @@ class HttpApi {
   void Tokenize(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend);
   void Detokenize(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend);
 
+  // Puts the caller's tenant into x-tenant, and takes its key out. Errors of Identify.
+  absl::Status Admit(HttpRequest& request, const Frontend& frontend) const;
   Json ModelCard(const Frontend& frontend, const std::string& name) const;
   void Watch(const std::shared_ptr<CompletionCall>& call);
   // Pings silent streams until the end.

@@ -114,6 +114,7 @@ HttpResponse ErrorResponse(const absl::Status& status) {
     response.headers.emplace_back("Retry-After", absl::StrCat((ms + 999) / 1000));
     response.headers.emplace_back("Retry-After-Ms", absl::StrCat(ms));
   }
+  if (status.code() == absl::StatusCode::kUnauthenticated) response.headers.emplace_back("WWW-Authenticate", "Bearer");
   // The same request would meet the same numbers again: a NaN is no accident of this server.
   if (status.code() == absl::StatusCode::kFailedPrecondition || status.code() == absl::StatusCode::kAborted)
     response.headers.emplace_back("X-Should-Retry", "false");

@@ -1,5 +1,8 @@
 // What a call ends with: health, refusals, failures, small calls.
 
+#include <unistd.h>
+
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -7,6 +10,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "grpcpp/generic/generic_stub.h"
+#include "quire/v1/admin.grpc.pb.h"
 #include "tests/server/grpc_fixture.h"
 
 namespace quire {
@@ -142,6 +146,50 @@ TEST_F(GrpcTest, ARefusalTellsTheEnginesEstimateOfWhenToComeBack) {
     EXPECT_EQ(retry.retry_delay().seconds(), 2);
     EXPECT_EQ(retry.retry_delay().nanos(), 500'000'000);
   }
+}
+
+TEST(GrpcServerTest, WithKeysNobodyIsAnsweredWithoutOne) {
+  const std::string path = ::testing::TempDir() + "quire_grpc_keys_" + std::to_string(getpid());
+  std::ofstream(path) << "user-key team user\nadmin-key - admin\n";
+  const ApiKeyStore keys(*ApiKeys::Load(path));
+  FakeEngine engine;
+  FakeTokenizer tokenizer;
+  testing::FixtureOptions options;
+  options.frontend.keys = &keys;
+  ServerFixture fixture(engine, tokenizer, "keys", options);
+  fixture.server->SetFrontend(fixture.frontend.get());
+  const auto admin = v1::Admin::NewStub(fixture.channel);
+  const auto codes = [&](const std::string& key) {
+    const auto context = [&key] {
+      auto made = std::make_unique<grpc::ClientContext>();
+      if (!key.empty()) made->AddMetadata("authorization", "Bearer " + key);
+      return made;
+    };
+    std::vector<grpc::StatusCode> all;
+    v1::GetStatsResponse stats;
+    all.push_back(fixture.stub->GetStats(context().get(), {}, &stats).error_code());
+    v1::GenerateResponse response;
+    v1::GenerateRequest bad = TextRequest();
+    bad.set_model("other");  // NOT_FOUND to those who may ask
+    all.push_back(fixture.stub->Generate(context().get(), bad, &response).error_code());
+    const auto stream = context();
+    all.push_back(fixture.stub->GenerateStream(stream.get(), bad)->Finish().error_code());
+    v1::ListPrefixesResponse prefixes;
+    v1::ListPrefixesRequest list;
+    list.set_page_token("none");  // INVALID_ARGUMENT to those who may ask
+    all.push_back(admin->ListPrefixes(context().get(), list, &prefixes).error_code());
+    return all;
+  };
+  using enum grpc::StatusCode;
+  using Codes = std::vector<grpc::StatusCode>;
+  EXPECT_EQ(codes(""), Codes(4, UNAUTHENTICATED));
+  EXPECT_EQ(codes("guess"), Codes(4, UNAUTHENTICATED));
+  EXPECT_EQ(codes("user-key"), (Codes{OK, NOT_FOUND, NOT_FOUND, PERMISSION_DENIED}));
+  EXPECT_EQ(codes("admin-key"), (Codes{OK, NOT_FOUND, NOT_FOUND, INVALID_ARGUMENT}));
+  const auto health = grpc::health::v1::Health::NewStub(fixture.channel);
+  grpc::ClientContext context;
+  HealthCheckResponse response;
+  EXPECT_TRUE(health->Check(&context, {}, &response).ok());  // probes carry none
 }
 
 TEST_F(GrpcTest, ATenantHasOneNameForItsShareAndOneNumberForItsQuota) {

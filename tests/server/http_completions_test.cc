@@ -34,7 +34,7 @@ using ::quire::testing::StepGate;
 
 class HttpCompletionsTest : public ::testing::Test {
  protected:
-  explicit HttpCompletionsTest(const EngineOptions& engine_options = {}) {
+  explicit HttpCompletionsTest(const EngineOptions& engine_options = {}, const ApiKeyStore* keys = nullptr) {
     SimRunnerOptions sim;
     sim.config.vocab_size = 258;
     sim.config.max_position_embeddings = 512;
@@ -54,6 +54,7 @@ class HttpCompletionsTest : public ::testing::Test {
     FrontendOptions options;
     options.served_model_names = {"sim", "alias"};
     options.seed = 1;
+    options.keys = keys;
     frontend_ = std::make_unique<Frontend>(*engine_, tokenizer_, options);
     api_ = std::make_unique<HttpApi>(
         HttpApiOptions{.version = "1.2", .ping_interval = absl::Milliseconds(20), .metrics = nullptr});
@@ -452,6 +453,41 @@ TEST_F(HttpQueueTest, B148EveryRequestBeyondTheLimitIsAnswered) {
   gate_.Open();
   for (const auto& client : taken) EXPECT_EQ(client->Read().status, 200);
   EXPECT_EQ(Complete({}).status, 200);
+}
+
+const ApiKeyStore& TestKeys() {
+  const std::string path = ::testing::TempDir() + "quire_http_keys_" + std::to_string(getpid());
+  std::ofstream(path) << "user-key team user\nadmin-key - admin\n";
+  static const auto* const kKeys = new ApiKeyStore(*ApiKeys::Load(path));
+  return *kKeys;
+}
+
+class HttpKeysTest : public HttpCompletionsTest {
+ protected:
+  HttpKeysTest() : HttpCompletionsTest({}, &TestKeys()) {}
+};
+
+TEST_F(HttpKeysTest, NobodyIsAnsweredWithoutAKey) {
+  Load();
+  HttpClient client(server_->address());
+  for (const char* const path : {"/v1/models", "/metrics", "/version", "/openapi.json"}) {
+    const HttpClient::Reply reply = client.Get(path);
+    EXPECT_EQ(reply.status, 401) << path;
+    EXPECT_EQ(reply.headers.at("www-authenticate"), "Bearer");
+    EXPECT_EQ(reply.json()["error"]["type"], "AuthenticationError");
+    EXPECT_EQ(client.Get(path, "Authorization: Bearer guess\r\n").status, 401);
+    EXPECT_NE(client.Get(path, "Authorization: Bearer user-key\r\n").status, 401);
+  }
+  for (const char* const path : {"/health", "/ready"}) EXPECT_EQ(client.Get(path).status, 200) << path;
+  EXPECT_EQ(Complete({}).status, 401);
+  EXPECT_EQ(Complete({}, "Authorization: Basic dXNlci1rZXk=\r\n").status, 401);
+  const std::string user = "Authorization: bearer user-key\r\n", admin = "Authorization: Bearer admin-key\r\n";
+  EXPECT_EQ(Complete({}, user).status, 200);
+  // A name too long for a tenant is refused where it counts: from an admin.
+  const std::string tenant = "X-Tenant: " + std::string(5000, 't') + "\r\n";
+  EXPECT_EQ(Complete({}, user + tenant).status, 200);
+  EXPECT_EQ(Complete({}, admin + tenant).status, 400);
+  EXPECT_GE(frontend_->tenants().Find("team"), 1);
 }
 
 TEST_F(HttpCompletionsTest, AClientThatGoesEndsItsRequests) {
