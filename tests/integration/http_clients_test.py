@@ -216,7 +216,7 @@ def ids_of(text):
 
 
 class LmEvalTest(unittest.TestCase):
-    """What lm-eval asks and reads, without lm-eval, which brings gigabytes of packages: tests/integration/README.md."""
+    """What lm-eval asks and reads, without lm-eval, which brings gigabytes of packages (torch)."""
 
     def setUp(self):
         self.asked = [(ids_of(row["question"]), ids_of(choice)) for row in rows() for choice in row["choices"]]
