@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
@@ -18,17 +19,18 @@ BlockManager::BlockManager(const BlockManagerOptions& options)
       eviction_(options.num_blocks, options.eviction, options.num_host_blocks),
       events_(options.num_events, options.block_size),
       misses_(options.num_remembered),
-      integrity_(options.integrity ? std::make_unique<IntegrityLog>(
-                                         (options.group_windows.empty() ? options.num_blocks : options.num_pages) +
-                                         options.num_host_blocks)
+      integrity_(options.integrity ? std::make_unique<IntegrityLog>(options.group_windows.empty()
+                                                                        ? options.num_blocks + options.num_host_blocks
+                                                                        : options.num_pages + options.num_host_pages)
                                    : nullptr),
       pool_(options.num_blocks, this, options.num_host_blocks),
-      pages_(options.group_windows.empty() ? nullptr
-                                           : std::make_unique<GroupPages>(options.group_windows, options.block_size,
-                                                                          options.num_blocks, options.num_pages)) {
+      pages_(options.group_windows.empty()
+                 ? nullptr
+                 : std::make_unique<GroupPages>(options.group_windows, options.block_size,
+                                                GroupPages::Sizes{options.num_blocks, options.num_pages},
+                                                GroupPages::Sizes{options.num_host_blocks, options.num_host_pages})) {
   QUIRE_CHECK(options.min_partial_tokens >= 1);
   QUIRE_CHECK((int64_t{options.num_blocks} + options.num_host_blocks) * options.block_size <= INT32_MAX);
-  QUIRE_CHECK(options.num_host_blocks == 0 || options.group_windows.empty());
 }
 
 PrefixMatch BlockManager::MatchPrefix(const PrefixKeys& keys, absl::Span<const int32_t> tokens, int32_t max_tokens,
@@ -53,9 +55,9 @@ PrefixMatch BlockManager::MatchPrefix(const PrefixKeys& keys, absl::Span<const i
   table.num_stored_ = match.num_tokens = table.size() * block_size_;
   table.hit_pending_ = table.size() > 0;
   MatchInsideBlock(tokens.subspan(match.num_tokens, block_size_), table, &match);
-  match.host_blocks = table.num_on_host_;
   if (match.num_tokens < limit) Explain(keys, tokens, &match);
   if (pages_ != nullptr) CutToPages(table, keys, &match);
+  match.host_blocks = table.num_on_host_;
   return match;
 }
 
@@ -114,11 +116,13 @@ int32_t BlockManager::SharedTail(const BlockTable& table, int32_t total_tokens) 
   return pool_.count(block) > 1 || pool_.is_cached(block) ? index : -1;
 }
 
+int32_t BlockManager::BlocksToCopy(const BlockTable& table, int32_t tail) const {
+  return tail >= 0 && pool_.count(table.blocks_[tail]) > 1 && !pool_.IsHost(table.blocks_[tail]) ? 1 : 0;
+}
+
 int32_t BlockManager::BlocksMissing(const BlockTable& table, int32_t total_tokens) const {
   if (pages_ != nullptr) return PagesMissing(table, total_tokens);
-  const int32_t tail = SharedTail(table, total_tokens);
-  // The source of a copy that nobody else holds is unused afterwards.
-  const int32_t copy = tail >= 0 && pool_.count(table.blocks_[tail]) > 1 && !pool_.IsHost(table.blocks_[tail]) ? 1 : 0;
+  const int32_t copy = BlocksToCopy(table, SharedTail(table, total_tokens));
   return std::max(0, BlocksFor(total_tokens) - table.size()) + copy + table.num_on_host_;
 }
 
@@ -140,36 +144,58 @@ absl::Status BlockManager::Reserve(BlockTable& table, int32_t total_tokens, std:
   table.blocks_.resize(old_size + fresh + copy + fetched);
   const absl::Span<BlockId> taken = absl::MakeSpan(table.blocks_).subspan(old_size);
   copies_ = copies;
-  absl::Status status = pool_.Allocate(taken);
-  copies_ = nullptr;
-  if (!status.ok()) {
+  const absl::Cleanup done = [this] { copies_ = nullptr; };
+  if (absl::Status status = pool_.Allocate(taken); !status.ok()) {
     table.blocks_.resize(old_size);
     return status;
   }
   if (integrity_ && pages_ == nullptr) {
     for (const BlockId block : taken) integrity_->HandedOut(block);
   }
-  if (fetched > 0) Fetch(table, fetched, tail, copies);
+  QUIRE_CHECK(copies != nullptr || (fetched == 0 && !copy));
+  if (fetched > 0) Fetch(table, fetched, tail);
   if (copy) {
-    QUIRE_CHECK(copies != nullptr);
-    const BlockId src = table.blocks_[tail];
-    table.blocks_[tail] = table.blocks_.back();
-    table.blocks_.pop_back();
-    if (pages_ == nullptr) {
-      copies->push_back({src, table.blocks_[tail]});
-    } else {
-      CopyPages(src, table.blocks_[tail], copies);
-    }
-    pool_.Release(src);
-    table.copy_pending_ = true;
-    num_copied_in_ += from_host;
-    table.num_on_host_ = 0;
+    CopyTail(table, tail);
   } else if (tail >= 0) {
     Forget(table.blocks_[tail]);  // the last unused block is the source itself: written in place
   }
   if (total_tokens > table.num_stored_) table.tail_may_be_shared_ = false;
   if (pages_ != nullptr) AttachPages(table, total_tokens, PagedTokens(table, total_tokens));
   return absl::OkStatus();
+}
+
+// Exchanges the block that is written next for the table's last one, a copy of it.
+void BlockManager::CopyTail(BlockTable& table, int32_t tail) {
+  const BlockId src = table.blocks_[tail], own = table.blocks_.back();
+  table.blocks_[tail] = own;
+  table.blocks_.pop_back();
+  if (pages_ == nullptr) {
+    copies_->push_back({src, own});
+  } else {
+    CopyPages(src, own);
+  }
+  if (pool_.IsHost(src)) {
+    num_copied_in_ += pages_ == nullptr ? 1 : pages_->num_groups();
+    --table.num_on_host_;
+  }
+  pool_.Release(src);
+  table.copy_pending_ = true;
+}
+
+// Gives back the blocks behind the first `num_blocks`.
+void BlockManager::Truncate(BlockTable& table, int32_t num_blocks) {
+  for (; table.size() > num_blocks; table.blocks_.pop_back()) {
+    const BlockId last = table.blocks_.back();
+    for (int32_t g = 0; pages_ != nullptr && g < pages_->num_groups(); ++g) {
+      BlockTable::Range& range = table.paged_[g];
+      if (range.end < table.size()) continue;
+      pages_->Release(g, last, pool_.FateOfPage(last));
+      --range.end;
+      range.begin = std::min(range.begin, range.end);
+    }
+    table.num_on_host_ -= pool_.IsHost(last);
+    pool_.Release(last);
+  }
 }
 
 void BlockManager::Publish(BlockTable& table, absl::Span<const int32_t> tokens, int32_t num_computed,
@@ -316,10 +342,7 @@ BlockTable BlockManager::Fork(const BlockTable& parent, int32_t num_tokens) {
   table.blocks_.assign(parent.blocks_.begin(), parent.blocks_.begin() + num_blocks);
   for (const BlockId block : table.blocks_) pool_.Acquire(block);
   table.num_stored_ = num_tokens;
-  if (parent.num_on_host_ > 0) {
-    table.num_on_host_ = static_cast<int32_t>(std::count_if(table.blocks_.begin(), table.blocks_.end(),
-                                                            [this](BlockId block) { return pool_.IsHost(block); }));
-  }
+  if (parent.num_on_host_ > 0) table.num_on_host_ = CountOnHost(table);
   table.tail_may_be_shared_ = parent.tail_may_be_shared_ = true;
   table.epoch_ = parent.epoch_;
   table.copy_pending_ = parent.copy_pending_ && num_tokens > parent.num_stored_ / block_size_ * block_size_;
@@ -338,8 +361,8 @@ BlockStats BlockManager::stats() const {
   stats.free = num_unused() - stats.cached;
   stats.active = stats.total - num_unused();
   stats.evictions = num_evictions();
-  stats.host_total = pool_.num_host_blocks();
-  stats.host_used = stats.host_total - pool_.num_free_host();
+  stats.host_total = pages_ != nullptr ? pages_->num_host_pages() : pool_.num_host_blocks();
+  stats.host_used = stats.host_total - (pages_ != nullptr ? pages_->num_free_host() : pool_.num_free_host());
   stats.copied_out = num_copied_out_;
   stats.copied_in = num_copied_in_;
   stats.pinned = eviction_.num_pinned();

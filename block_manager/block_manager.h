@@ -45,14 +45,16 @@ struct BlockManagerOptions {
   int32_t num_pages = 0;
   // Among entries behind one parent, and where two share equally much with a text, the order of these images decides.
   TokenPermutation token_order = {};
-  // Blocks of the host tier, which take what is evicted from the device. Not with layer groups.
+  // Blocks of the host tier, which take what is evicted from the device. With layer groups these are logical blocks
+  // too, and the host has `num_host_pages` pages.
   int32_t num_host_blocks = 0;
+  int32_t num_host_pages = 0;
   // The chain hash. Only tests give another one, to force collisions; MakeEngineRequest hashes with ChainHash.
   BlockHash (*chain_hash)(const BlockHash& parent, absl::Span<const int32_t> tokens) = &ChainHash;
 };
 
 // Contents of `src` that `dst` needs before the next step writes anything. With layer groups these are pages. Numbers
-// from num_blocks on are blocks of the host tier.
+// from num_blocks (num_pages) on are of the host tier.
 struct BlockCopy {
   BlockId src = kNullBlock;
   BlockId dst = kNullBlock;
@@ -66,7 +68,7 @@ struct BlockStats {
   // Findable blocks kept with a priority above the default, how many may be, and requests for more that were refused.
   int32_t pinned = 0, max_pinned = 0;
   int64_t pins_refused = 0;
-  // The host tier: its blocks, those in use, and blocks copied to it and back so far.
+  // The host tier: its blocks, those in use, and blocks copied to it and back so far; with layer groups, pages.
   int32_t host_total = 0, host_used = 0;
   int64_t copied_out = 0, copied_in = 0;
 };
@@ -179,9 +181,9 @@ class BlockManager : private BlockPool::Cache {
 
   // With layer groups, Reserve gets pages within windows for the next token only. This one gets them up to token
   // `step_end`, as far as there are any; returns the end of what can be stored in the step. The rest of the step may
-  // not be planned. REQUIRES: step_end is at most what was reserved.
-  int32_t ReserveStep(BlockTable& table, int32_t step_end) {
-    return pages_ == nullptr ? step_end : ReserveStepPages(table, step_end);
+  // not be planned. Copies as for Reserve. REQUIRES: step_end is at most what was reserved.
+  int32_t ReserveStep(BlockTable& table, int32_t step_end, std::vector<BlockCopy>* copies = nullptr) {
+    return pages_ == nullptr ? step_end : ReserveStepPages(table, step_end, copies);
   }
 
   // The first `num_computed` tokens are stored: to be called once the step that stored them has completed. Makes the
@@ -284,7 +286,17 @@ class BlockManager : private BlockPool::Cache {
   auto chain_hash() const { return chain_hash_; }
   bool prefix_cache_enabled() const { return enable_prefix_cache_; }
   bool has_host_tier() const { return pool_.num_host_blocks() > 0; }
-  bool IsHost(BlockId block) const { return pool_.IsHost(block); }
+  // Of a number as in BlockCopy.
+  bool IsHost(BlockId place) const {
+    return pages_ != nullptr ? pages_->IsHost(PageId{static_cast<int32_t>(place)}) : pool_.IsHost(place);
+  }
+  // What a table holds of its blocks begin .. end - 1: their number, with layer groups that of pages.
+  int32_t NumPlaces(const BlockTable& table, int32_t begin, int32_t end) const;
+  // What a block takes up on the host for as long as its prefix lasts: one, with layer groups that of those without a
+  // window, and at least one.
+  int32_t places_per_block() const { return pages_ != nullptr ? std::max(1, pages_->num_full_groups()) : 1; }
+  // Blocks have numbers below this one.
+  int32_t num_block_ids() const { return pool_.num_all_blocks(); }
   bool IsFindable(BlockId block) const { return pool_.is_cached(block); }
   int32_t count(BlockId block) const { return pool_.count(block); }
   int64_t num_evictions() const { return num_evictions_ + (pages_ != nullptr ? pages_->num_dropped() : 0); }
@@ -305,6 +317,11 @@ class BlockManager : private BlockPool::Cache {
 
   // The index of the block that the table writes next, if others can see it; -1 otherwise.
   int32_t SharedTail(const BlockTable& table, int32_t total_tokens) const;
+  // By how many device blocks a copy of it makes num_unused() fall: 0 if nobody else holds it, for then it is unused
+  // afterwards.
+  int32_t BlocksToCopy(const BlockTable& table, int32_t tail) const;
+  void CopyTail(BlockTable& table, int32_t tail);
+  void Truncate(BlockTable& table, int32_t num_blocks);
   void Explain(const PrefixKeys& keys, absl::Span<const int32_t> tokens, PrefixMatch* match) const;
   void MatchInsideBlock(absl::Span<const int32_t> tokens, BlockTable& table, PrefixMatch* match);
   void PublishFull(BlockTable& table, absl::Span<const int32_t> tokens, PrefixKeys& keys);
@@ -344,8 +361,10 @@ class BlockManager : private BlockPool::Cache {
     return pool_.IsHost(block) ? KvEvent::Tier::kHost : KvEvent::Tier::kDevice;
   }
   bool Demote(BlockId block);
-  bool MakeRoomOnHost(int32_t num_blocks);
-  void Fetch(BlockTable& table, int32_t num_blocks, int32_t tail, std::vector<BlockCopy>* copies);
+  bool HasRoomOnHost(int32_t num_blocks, int32_t num_pages) const;
+  bool MakeRoomOnHost(int32_t num_blocks, int32_t num_pages);
+  void Fetch(BlockTable& table, int32_t num_blocks, int32_t tail);
+  int32_t CountOnHost(const BlockTable& table) const;
   void Adopt(BlockId on_host, BlockId own);
   void MoveToDevice(BlockId from, BlockId to);
   void NoteMove(BlockId block);
@@ -357,13 +376,17 @@ class BlockManager : private BlockPool::Cache {
   static int32_t PagedTokens(const BlockTable& table, int32_t total_tokens) {
     return std::min(total_tokens, table.num_stored_ + 1);
   }
-  int32_t ReserveStepPages(BlockTable& table, int32_t step_end);
+  int32_t ReserveStepPages(BlockTable& table, int32_t step_end, std::vector<BlockCopy>* copies);
   bool RoomToCopyPages(const BlockTable& table, int32_t total_tokens) const;
   int32_t PagesMissing(const BlockTable& table, int32_t total_tokens) const;
   int32_t PagesWanted(const BlockTable& table, int32_t group, int32_t total_tokens, int32_t paged_tokens) const;
+  int32_t PagesToFetch(const BlockTable& table) const;
   void AttachPage(int32_t group, BlockId block);
   void AttachPages(BlockTable& table, int32_t total_tokens, int32_t paged_tokens);
-  void CopyPages(BlockId src, BlockId dst, std::vector<BlockCopy>* copies);
+  void CopyPages(BlockId src, BlockId dst);
+  void DemotePages(BlockId block, BlockId on_host);
+  void FetchPages(const BlockTable& table, int32_t index, BlockId on_host);
+  void SwapOutPages(const BlockTable& table, int32_t index, BlockId from, std::vector<BlockCopy>* copies);
   bool SharePages(BlockTable& table);
   void SlideOut(BlockTable& table);
   void NoteFound(const BlockTable& table);
@@ -383,7 +406,7 @@ class BlockManager : private BlockPool::Cache {
   const std::unique_ptr<GroupPages> pages_;  // null without layer groups
   BlockManagerObserver* observer_ = nullptr;
   HostUse host_use_;
-  std::vector<BlockCopy>* copies_ = nullptr;  // while Reserve runs: where they go
+  std::vector<BlockCopy>* copies_ = nullptr;  // while Reserve or ReserveStep runs: where they go
   absl::Time now_ = absl::InfinitePast();
   int32_t epoch_ = 0;  // number of DropAll so far
   int64_t num_evictions_ = 0;

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_format.h"
 #include "block_manager/block_manager.h"
@@ -50,20 +51,29 @@ int32_t BlockManager::PagesWanted(const BlockTable& table, int32_t group, int32_
 }
 
 int32_t BlockManager::PagesMissing(const BlockTable& table, int32_t total_tokens) const {
-  const int32_t tail = SharedTail(table, total_tokens);
-  const int32_t copy = tail >= 0 && pool_.count(table.blocks_[tail]) > 1 ? 1 : 0;
+  const int32_t copy = BlocksToCopy(table, SharedTail(table, total_tokens));
   const int32_t fresh = std::max(0, BlocksFor(total_tokens) - table.size());
   // Without logical blocks pages are of no use: as if there were none.
-  if (fresh + copy > pool_.num_unused()) return num_usable() + 1;
-  int32_t missing = copy * pages_->num_groups();
+  if (fresh + copy + table.num_on_host_ > pool_.num_unused()) return num_usable() + 1;
+  int32_t missing = copy * pages_->num_groups() + PagesToFetch(table);
   for (int32_t g = 0; g < pages_->num_groups(); ++g) {
     missing += PagesWanted(table, g, total_tokens, PagedTokens(table, total_tokens));
   }
   return missing;
 }
 
+// Pages on the host that the table needs.
+int32_t BlockManager::PagesToFetch(const BlockTable& table) const {
+  if (table.num_on_host_ == 0) return 0;
+  int32_t pages = 0;
+  for (int32_t g = 0; g < pages_->num_groups(); ++g) {
+    for (int32_t i = table.paged_[g].begin; i < table.paged_[g].end; ++i) pages += pool_.IsHost(table.blocks_[i]);
+  }
+  return pages;
+}
+
 bool BlockManager::RoomToCopyPages(const BlockTable& table, int32_t total_tokens) const {
-  int32_t wanted = pages_->num_groups();
+  int32_t wanted = pages_->num_groups() + PagesToFetch(table);
   for (int32_t g = 0; g < pages_->num_groups(); ++g) {
     wanted += PagesWanted(table, g, total_tokens, PagedTokens(table, total_tokens));
   }
@@ -78,16 +88,60 @@ void BlockManager::AttachPages(BlockTable& table, int32_t total_tokens, int32_t 
 }
 
 // The table's part-filled last block was `src` and is now `dst`.
-void BlockManager::CopyPages(BlockId src, BlockId dst, std::vector<BlockCopy>* copies) {
+void BlockManager::CopyPages(BlockId src, BlockId dst) {
   for (int32_t g = 0; g < pages_->num_groups(); ++g) {
     AttachPage(g, dst);
-    copies->push_back({PlaceOf(g, src), PlaceOf(g, dst)});
+    copies_->push_back({PlaceOf(g, src), PlaceOf(g, dst)});
     pages_->Release(g, src, pool_.FateOfPage(src));
   }
 }
 
-int32_t BlockManager::ReserveStepPages(BlockTable& table, int32_t step_end) {
+// The contents of an unused block go to one of the host, for which there is room.
+void BlockManager::DemotePages(BlockId block, BlockId on_host) {
+  for (int32_t g = 0; g < pages_->num_groups(); ++g) {
+    if (!pages_->Has(g, block)) continue;
+    pages_->Attach(g, on_host);
+    copies_->push_back({PlaceOf(g, block), PlaceOf(g, on_host)});
+    ++num_copied_out_;
+    pages_->Release(g, on_host, GroupPages::Fate::kKept);
+  }
+  pages_->Drop(block);
+}
+
+// The table's block number `index` was `on_host`. Its new one gets the pages that the table needs. Of what can be found
+// it gets the others too, as if they had slid out, if any page is unused: that keeps their number.
+void BlockManager::FetchPages(const BlockTable& table, int32_t index, BlockId on_host) {
+  const BlockId own = table.blocks_[index];
+  for (int32_t g = 0; g < pages_->num_groups(); ++g) {
+    const bool needed = table.paged_[g].begin <= index && index < table.paged_[g].end;
+    if (!needed) {
+      if (!cache_.Contains(on_host) || !pages_->Has(g, on_host) || pages_->num_unused() == 0) continue;
+      pages_->Acquire(g, on_host);  // to make room may mean to forget it
+    }
+    AttachPage(g, own);
+    copies_->push_back({PlaceOf(g, on_host), PlaceOf(g, own)});
+    ++num_copied_in_;
+    pages_->Release(g, on_host, pool_.FateOfPage(on_host));
+    if (!needed) pages_->Release(g, own, GroupPages::Fate::kSlid);
+  }
+}
+
+// The table's block number `index` was `from` and is now one of the host, for which there is room.
+void BlockManager::SwapOutPages(const BlockTable& table, int32_t index, BlockId from, std::vector<BlockCopy>* copies) {
+  const BlockId on_host = table.blocks_[index];
+  for (int32_t g = 0; g < pages_->num_groups(); ++g) {
+    if (index < table.paged_[g].begin || index >= table.paged_[g].end) continue;
+    pages_->Attach(g, on_host);
+    copies->push_back({PlaceOf(g, from), PlaceOf(g, on_host)});
+    ++num_copied_out_;
+    pages_->Release(g, from, pool_.FateOfPage(from));
+  }
+}
+
+int32_t BlockManager::ReserveStepPages(BlockTable& table, int32_t step_end, std::vector<BlockCopy>* copies) {
   QUIRE_CHECK(BlocksFor(step_end) <= table.size());
+  copies_ = copies;
+  const absl::Cleanup done = [this] { copies_ = nullptr; };
   const auto wanted = [&](int32_t end) {
     int32_t pages = 0;
     for (int32_t g = 0; g < pages_->num_groups(); ++g) {
@@ -133,7 +187,7 @@ void BlockManager::CutToPages(BlockTable& table, const PrefixKeys& keys, PrefixM
   absl::InlinedVector<int32_t, 8> run(pages_->num_groups(), 0);  // how many blocks before here have pages, one by one
   int32_t best = 0;
   for (int32_t i = 0; i < table.size(); ++i) {
-    pages_->SetUsed(table.blocks_[i]);
+    if (!pool_.IsHost(table.blocks_[i])) pages_->SetUsed(table.blocks_[i]);
     const int32_t end = std::min((i + 1) * block_size_, match->num_tokens);
     bool all = true;
     for (int32_t g = 0; g < pages_->num_groups(); ++g) {
@@ -143,10 +197,7 @@ void BlockManager::CutToPages(BlockTable& table, const PrefixKeys& keys, PrefixM
     if (all) best = end;
   }
   if (best < match->num_tokens) {
-    while (table.size() > BlocksFor(best)) {
-      pool_.Release(table.blocks_.back());
-      table.blocks_.pop_back();
-    }
+    Truncate(table, BlocksFor(best));
     table.num_stored_ = best;
     table.num_published_ = table.size();
     table.hit_pending_ = table.num_published_ > 0;
@@ -160,14 +211,14 @@ void BlockManager::CutToPages(BlockTable& table, const PrefixKeys& keys, PrefixM
 void BlockManager::NoteFound(const BlockTable& table) {
   for (int32_t g = 0; g < pages_->num_groups(); ++g) {
     for (int32_t i = table.paged_[g].begin; i < table.paged_[g].end; ++i) {
-      integrity_->Found(PlaceOf(g, table.blocks_[i]));
+      if (!pool_.IsHost(table.blocks_[i])) integrity_->Found(PlaceOf(g, table.blocks_[i]));
     }
   }
 }
 
 absl::Status BlockManager::CheckPages() const {
   QUIRE_RETURN_IF_ERROR(pages_->CheckInvariants());
-  std::vector<int32_t> users(static_cast<size_t>(pages_->num_groups()) * pool_.num_blocks(), 0);
+  std::vector<int32_t> users(static_cast<size_t>(pages_->num_groups()) * pool_.num_all_blocks(), 0);
   for (const BlockTable* table = pool_.first_table(); table != nullptr; table = table->next_) {
     for (int32_t g = 0; g < pages_->num_groups(); ++g) {
       const BlockTable::Range range = table->paged_[g];
@@ -178,18 +229,18 @@ absl::Status BlockManager::CheckPages() const {
                                                    range.begin, range.end, table->size(), table->num_stored_));
       }
       for (int32_t i = range.begin; i < range.end; ++i) {
-        ++users[static_cast<size_t>(g) * pool_.num_blocks() + static_cast<int32_t>(table->blocks_[i])];
+        ++users[static_cast<size_t>(g) * pool_.num_all_blocks() + static_cast<int32_t>(table->blocks_[i])];
       }
     }
   }
   for (int32_t g = 0; g < pages_->num_groups(); ++g) {
-    for (int32_t i = 1; i < pool_.num_blocks(); ++i) {
+    for (int32_t i = 1; i < pool_.num_all_blocks(); ++i) {
       const BlockId block{i};
-      const int32_t used = users[static_cast<size_t>(g) * pool_.num_blocks() + i];
+      const int32_t used = users[static_cast<size_t>(g) * pool_.num_all_blocks() + i];
       const bool must_have = used > 0 || (pages_->window(g) == 0 && cache_.Contains(block));
       if (pages_->users(g, block) != used || (must_have && !pages_->Has(g, block)) ||
           (used == 0 && pages_->Has(g, block) && !cache_.Contains(block)) ||
-          (pages_->IsKept(g, block) && pool_.count(block) > 0)) {
+          (pages_->IsKept(g, block) && pool_.count(block) > 0 && !pool_.IsHost(block))) {
         return absl::InternalError(absl::StrFormat(
             "block %d has page %d in group %d: %d users, %d counted, findable %d", i,
             static_cast<int32_t>(pages_->page(g, block)), g, used, pages_->users(g, block), cache_.Contains(block)));

@@ -5,19 +5,22 @@
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
 
 namespace quire {
 
-GroupPages::GroupPages(std::vector<int32_t> windows, int32_t block_size, int32_t num_blocks, int32_t num_pages)
+GroupPages::GroupPages(std::vector<int32_t> windows, int32_t block_size, Sizes device, Sizes host)
     : windows_(std::move(windows)),
       num_full_groups_(static_cast<int32_t>(std::count(windows_.begin(), windows_.end(), 0))),
       block_size_(block_size),
-      num_blocks_(num_blocks),
-      page_of_(windows_.size() * static_cast<size_t>(num_blocks), 0),
+      num_blocks_(device.num_blocks + host.num_blocks),
+      num_device_blocks_(device.num_blocks),
+      num_device_pages_(device.num_pages),
+      page_of_(windows_.size() * static_cast<size_t>(num_blocks_), 0),
       users_(page_of_.size(), 0),
-      nodes_(num_pages) {
-  QUIRE_CHECK(!windows_.empty() && num_pages >= 2 && page_of_.size() <= size_t{INT32_MAX});
-  for (int32_t page = num_pages - 1; page > 0; --page) PushFree(page);
+      nodes_(int64_t{device.num_pages} + host.num_pages) {
+  QUIRE_CHECK(!windows_.empty() && device.num_pages >= 2 && page_of_.size() <= size_t{INT32_MAX});
+  for (auto page = static_cast<int32_t>(nodes_.size()) - 1; page > 0; --page) PushFree(page);
 }
 
 int64_t GroupPages::PagesForSequence(absl::Span<const int32_t> windows, int32_t block_size, int32_t num_tokens) {
@@ -28,6 +31,12 @@ int64_t GroupPages::PagesForSequence(absl::Span<const int32_t> windows, int32_t 
     // Kept tokens and the one that is computed, anywhere within blocks.
     pages += window == 0 ? all : std::min(all, blocks_for(int64_t{window} + kSlack) + 1);
   }
+  return pages;
+}
+
+int32_t GroupPages::num_pages(BlockId block) const {
+  int32_t pages = 0;
+  for (int32_t group = 0; group < num_groups(); ++group) pages += Has(group, block);
   return pages;
 }
 
@@ -50,16 +59,18 @@ void GroupPages::UnlinkSlid(int32_t page) {
 void GroupPages::PushFree(int32_t page) {
   if (nodes_[page].owner >= 0) page_of_[nodes_[page].owner] = 0;
   nodes_[page].owner = -1;
-  nodes_[page].next = first_free_;
-  first_free_ = page;
-  ++num_free_;
+  Tier& tier = TierOf(page);
+  nodes_[page].next = tier.first_free;
+  tier.first_free = page;
+  ++tier.num_free;
 }
 
 void GroupPages::Attach(int32_t group, BlockId block) {
-  QUIRE_CHECK(num_free_ > 0 && !Has(group, block));
-  const int32_t page = first_free_, index = Index(group, block);
-  first_free_ = nodes_[page].next;
-  --num_free_;
+  Tier& tier = tiers_[static_cast<int32_t>(block) >= num_device_blocks_];
+  QUIRE_CHECK(tier.num_free > 0 && !Has(group, block));
+  const int32_t page = tier.first_free, index = Index(group, block);
+  tier.first_free = nodes_[page].next;
+  --tier.num_free;
   nodes_[page].owner = index;
   page_of_[index] = page;
   users_[index] = 1;
@@ -72,7 +83,7 @@ void GroupPages::Acquire(int32_t group, BlockId block) {
   if (nodes_[page].slid) {
     UnlinkSlid(page);
   } else {
-    --num_kept_;
+    --TierOf(page).num_kept;
   }
 }
 
@@ -80,20 +91,15 @@ void GroupPages::Release(int32_t group, BlockId block, Fate fate) {
   const int32_t index = Index(group, block), page = page_of_[index];
   QUIRE_CHECK(page != 0 && users_[index] > 0);
   if (--users_[index] > 0) return;
-  switch (fate) {
-    case Fate::kFree:
-      return PushFree(page);
-    case Fate::kSlid:
-      return LinkSlid(page);
-    case Fate::kKept:
-      ++num_kept_;
-  }
+  if (fate == Fate::kFree) return PushFree(page);
+  if (fate == Fate::kSlid && !IsHost(PageId{page})) return LinkSlid(page);
+  ++TierOf(page).num_kept;
 }
 
 void GroupPages::SetUsed(BlockId block) {
   for (int32_t group = 0; group < num_groups(); ++group) {
     if (windows_[group] == 0 || !IsKept(group, block)) continue;
-    --num_kept_;
+    --tiers_[0].num_kept;
     LinkSlid(page_of_[Index(group, block)]);
   }
 }
@@ -105,7 +111,7 @@ void GroupPages::Drop(BlockId block) {
     if (nodes_[page].slid) {
       UnlinkSlid(page);
     } else {
-      --num_kept_;
+      --TierOf(page).num_kept;
     }
     PushFree(page);
   }
@@ -121,34 +127,50 @@ PageId GroupPages::DropOldestSlid() {
 }
 
 absl::Status GroupPages::CheckInvariants() const {
-  int32_t free = 0, slid = 0, kept = 0, in_use = 0;
-  for (int32_t page = first_free_; page != 0 && free <= num_free_; page = nodes_[page].next) {
-    if (nodes_[page].owner >= 0 || nodes_[page].slid) {
-      return absl::InternalError(absl::StrFormat("page %d is free and has an owner", page));
-    }
-    ++free;
-  }
+  int32_t slid = 0;
   for (int32_t page = nodes_[0].next; page != 0 && slid <= num_slid_; page = nodes_[page].next) {
     const int32_t owner = nodes_[page].owner;
-    if (!nodes_[page].slid || nodes_[nodes_[page].next].prev != page || owner < 0 || users_[owner] != 0) {
+    if (!nodes_[page].slid || nodes_[nodes_[page].next].prev != page || owner < 0 || users_[owner] != 0 ||
+        IsHost(PageId{page})) {
       return absl::InternalError(absl::StrFormat("page %d stands wrongly among those that slid out", page));
     }
     ++slid;
   }
+  if (slid != num_slid_) return absl::InternalError(absl::StrFormat("%d pages slid, %d counted", slid, num_slid_));
   for (size_t index = 0; index < page_of_.size(); ++index) {
     const int32_t page = page_of_[index];
-    if (page == 0 ? users_[index] != 0 : nodes_[page].owner != static_cast<int32_t>(index)) {
+    const bool on_host = static_cast<int32_t>(index % num_blocks_) >= num_device_blocks_;
+    if (page == 0 ? users_[index] != 0
+                  : nodes_[page].owner != static_cast<int32_t>(index) || IsHost(PageId{page}) != on_host) {
       return absl::InternalError(absl::StrFormat("block %d of group %d: page %d, %d users", index % num_blocks_,
                                                  index / num_blocks_, page, users_[index]));
     }
-    in_use += users_[index] > 0;
-    kept += page != 0 && users_[index] == 0 && !nodes_[page].slid;
   }
-  if (free == num_free_ && slid == num_slid_ && kept == num_kept_ && in_use + free + slid + kept == num_usable()) {
+  QUIRE_RETURN_IF_ERROR(CheckPages(1, num_device_pages_));
+  return CheckPages(num_device_pages_, static_cast<int32_t>(nodes_.size()));
+}
+
+// The pages begin .. end - 1 are those of a tier.
+absl::Status GroupPages::CheckPages(int32_t begin, int32_t end) const {
+  const Tier& tier = tiers_[begin >= num_device_pages_];
+  int32_t free = 0;
+  for (int32_t page = tier.first_free; page != 0 && free <= tier.num_free; page = nodes_[page].next, ++free) {
+    if (nodes_[page].owner >= 0 || nodes_[page].slid || page < begin || page >= end) {
+      return absl::InternalError(absl::StrFormat("page %d is free and has an owner, or of the other tier", page));
+    }
+  }
+  int32_t in_use = 0, slid = 0, kept = 0;
+  for (int32_t page = begin; page < end; ++page) {
+    const int32_t owner = nodes_[page].owner;
+    if (owner < 0) continue;
+    if (page_of_[owner] != page) return absl::InternalError(absl::StrFormat("page %d is not its owner's", page));
+    ++(users_[owner] > 0 ? in_use : nodes_[page].slid ? slid : kept);
+  }
+  if (free == tier.num_free && kept == tier.num_kept && in_use + free + slid + kept == end - begin) {
     return absl::OkStatus();
   }
-  return absl::InternalError(absl::StrFormat("%d pages in use, %d free (%d counted), %d slid (%d), %d kept (%d) of %d",
-                                             in_use, free, num_free_, slid, num_slid_, kept, num_kept_, num_usable()));
+  return absl::InternalError(absl::StrFormat("%d pages in use, %d free (%d counted), %d slid, %d kept (%d) of %d",
+                                             in_use, free, tier.num_free, slid, kept, tier.num_kept, end - begin));
 }
 
 }  // namespace quire

@@ -13,7 +13,8 @@ namespace quire {
 bool BlockManager::Demote(BlockId block) {
   const EntryId entry = cache_.entry(block);
   if (!has_host_tier() || copies_ == nullptr || !host_use_.demote || eviction_.IsKeptOffHost(entry)) return false;
-  if (pool_.num_free_host() == 0) {
+  const int32_t num_pages = pages_ == nullptr ? 0 : pages_->num_pages(block);
+  while (!HasRoomOnHost(1, num_pages)) {
     const EntryId least = eviction_.NextOnHost();
     if (least == kNoEntry || !eviction_.MayReplace(entry, least)) return false;
     Forget(cache_.block(least));
@@ -23,15 +24,18 @@ bool BlockManager::Demote(BlockId block) {
   cache_.Move(block, on_host);
   eviction_.SetOnHost(entry, true);
   NoteUnsealed(block);
-  copies_->push_back({block, on_host});
-  ++num_copied_out_;
+  if (pages_ == nullptr) {
+    copies_->push_back({block, on_host});
+    ++num_copied_out_;
+  } else {
+    DemotePages(block, on_host);
+  }
   NoteMove(on_host);
   return true;
 }
 
 // Exchanges the blocks on the host in a table for its last `num_blocks`, but for the tail, which it gets a copy of.
-void BlockManager::Fetch(BlockTable& table, int32_t num_blocks, int32_t tail, std::vector<BlockCopy>* copies) {
-  QUIRE_CHECK(copies != nullptr);
+void BlockManager::Fetch(BlockTable& table, int32_t num_blocks, int32_t tail) {
   for (int32_t i = 0; num_blocks > 0; ++i) {
     const BlockId on_host = table.blocks_[i];
     if (i == tail || !pool_.IsHost(on_host)) continue;
@@ -40,12 +44,21 @@ void BlockManager::Fetch(BlockTable& table, int32_t num_blocks, int32_t tail, st
     --num_blocks;
     table.blocks_[i] = own;
     --table.num_on_host_;
-    copies->push_back({on_host, own});
-    ++num_copied_in_;
+    if (pages_ == nullptr) {
+      copies_->push_back({on_host, own});
+      ++num_copied_in_;
+    } else {
+      FetchPages(table, i, on_host);
+    }
     // Otherwise it was dropped, or another table has fetched it, meanwhile: then the copy is this table's alone.
     if (cache_.Contains(on_host)) {
       MoveToDevice(on_host, own);
-      if (integrity_) integrity_->Brought(own, static_cast<int32_t>(cache_.tokens(own).size()));
+      if (integrity_) {
+        const auto num_tokens = static_cast<int32_t>(cache_.tokens(own).size());
+        ForPlaces(own, [&](BlockId place) { integrity_->Brought(place, num_tokens); });
+      }
+    } else if (pages_ != nullptr) {
+      pages_->Drop(own);
     }
     pool_.Release(on_host);
   }
@@ -63,6 +76,7 @@ void BlockManager::Adopt(BlockId on_host, BlockId own) {
 void BlockManager::MoveToDevice(BlockId from, BlockId to) {
   pool_.UnmarkCached(from);
   pool_.MarkCached(to);
+  if (pages_ != nullptr) pages_->Drop(from);
   cache_.Move(from, to);
   eviction_.SetOnHost(cache_.entry(to), false);
   NoteMove(to);
@@ -76,8 +90,12 @@ void BlockManager::NoteMove(BlockId block) {
   events_.Removed(key, pool_.IsHost(block) ? KvEvent::Tier::kDevice : KvEvent::Tier::kHost);
 }
 
-bool BlockManager::MakeRoomOnHost(int32_t num_blocks) {
-  while (pool_.num_free_host() < num_blocks) {
+bool BlockManager::HasRoomOnHost(int32_t num_blocks, int32_t num_pages) const {
+  return pool_.num_free_host() >= num_blocks && (pages_ == nullptr || pages_->num_free_host() >= num_pages);
+}
+
+bool BlockManager::MakeRoomOnHost(int32_t num_blocks, int32_t num_pages) {
+  while (!HasRoomOnHost(num_blocks, num_pages)) {
     const EntryId least = eviction_.NextOnHost();
     if (least == kNoEntry) return false;
     Forget(cache_.block(least));
@@ -85,18 +103,28 @@ bool BlockManager::MakeRoomOnHost(int32_t num_blocks) {
   return true;
 }
 
+int32_t BlockManager::CountOnHost(const BlockTable& table) const {
+  const absl::Span<const BlockId> blocks = table.blocks();
+  return static_cast<int32_t>(
+      std::count_if(blocks.begin(), blocks.end(), [this](BlockId block) { return pool_.IsHost(block); }));
+}
+
 bool BlockManager::SwapOut(BlockTable& table, std::vector<BlockCopy>* copies) {
-  const auto end = table.blocks_.begin() + BlocksFor(table.num_stored_);
-  const auto on_device = std::count_if(table.blocks_.begin(), end, [this](BlockId b) { return !pool_.IsHost(b); });
-  if (table.num_stored_ == 0 || !MakeRoomOnHost(static_cast<int32_t>(on_device))) return false;
-  for (; table.blocks_.end() != end; table.blocks_.pop_back()) pool_.Release(table.blocks_.back());
-  for (int32_t i = table.size() - 1; i >= 0; --i) {
+  const int32_t size = BlocksFor(table.num_stored_);
+  const int32_t num_pages = pages_ == nullptr ? 0 : NumPlaces(table, 0, size) - PagesToFetch(table);
+  if (size == 0 || !MakeRoomOnHost(size - CountOnHost(table), num_pages)) return false;
+  Truncate(table, size);
+  for (int32_t i = size - 1; i >= 0; --i) {
     const BlockId block = table.blocks_[i];
     if (pool_.IsHost(block)) continue;
     table.blocks_[i] = pool_.TakeHost();
     ++table.num_on_host_;
-    copies->push_back({block, table.blocks_[i]});
-    ++num_copied_out_;
+    if (pages_ == nullptr) {
+      copies->push_back({block, table.blocks_[i]});
+      ++num_copied_out_;
+    } else {
+      SwapOutPages(table, i, block, copies);
+    }
     pool_.Release(block);
   }
   table.num_published_ = 0;
@@ -105,10 +133,20 @@ bool BlockManager::SwapOut(BlockTable& table, std::vector<BlockCopy>* copies) {
 }
 
 void BlockManager::CopiesFailed(absl::Span<const BlockCopy> copies) {
-  if (pages_ != nullptr) return;  // these are pages, and nothing that they fill can be found yet
   for (const BlockCopy& copy : copies) {
-    if (cache_.Contains(copy.dst)) Forget(copy.dst);
+    const BlockId filled = pages_ == nullptr ? copy.dst : pages_->owner(PageId{static_cast<int32_t>(copy.dst)});
+    if (filled != kNullBlock && cache_.Contains(filled)) Forget(filled);
   }
+}
+
+int32_t BlockManager::NumPlaces(const BlockTable& table, int32_t begin, int32_t end) const {
+  if (pages_ == nullptr) return end - begin;
+  int32_t places = 0;
+  for (int32_t group = 0; group < pages_->num_groups(); ++group) {
+    const BlockTable::Range paged = table.paged(group);
+    places += std::max(0, std::min(end, paged.end) - std::max(begin, paged.begin));
+  }
+  return places;
 }
 
 bool BlockManager::HoldsAny(const BlockTable& table, const absl::flat_hash_set<BlockId>& places) const {
@@ -132,8 +170,7 @@ void BlockManager::KeepOffHost(const BlockTable& table) {
 
 absl::Status BlockManager::CheckTables() const {
   for (const BlockTable* table = pool_.first_table(); table != nullptr; table = table->next_) {
-    const auto on_host =
-        std::count_if(table->blocks_.begin(), table->blocks_.end(), [this](BlockId b) { return pool_.IsHost(b); });
+    const int32_t on_host = CountOnHost(*table);
     if (on_host != table->num_on_host_) {
       return absl::InternalError(
           absl::StrFormat("a table holds %d blocks on the host, %d counted", on_host, table->num_on_host_));

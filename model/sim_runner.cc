@@ -256,7 +256,8 @@ class SimRunner : public ModelRunner {
       return std::max(copy.src, copy.dst) >= options_.num_kv_blocks;
     };
     const int64_t host_bytes = std::count_if(batch_->block_copies.begin(), batch_->block_copies.end(), is_host) *
-                               options_.block_size * kv_bytes_per_token();
+                               options_.block_size * kv_bytes_per_token() /
+                               static_cast<int64_t>(options_.group_windows.size());
     result->host_copy_seconds = options_.time_scale * static_cast<double>(host_bytes) / kHostBytesPerSecond;
     const double seconds = options_.time_scale * StepTimeModel().Seconds(prefill_tokens, decode_rows, kv_tokens) +
                            result->host_copy_seconds;

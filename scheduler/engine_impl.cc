@@ -35,14 +35,17 @@ BlockManagerOptions BlockOptions(const EngineOptions& options, const EngineInfo&
   if (group_windows == std::vector<int32_t>{0}) return blocks;
   blocks.group_windows = group_windows;
   blocks.num_pages = blocks.num_blocks;
+  blocks.num_host_pages = blocks.num_host_blocks;
   // Where every group slides, blocks outnumber pages: those of a sequence that have slid out, and those that lead to
   // what can still be found.
   if (std::find(group_windows.begin(), group_windows.end(), 0) == group_windows.end()) {
     constexpr int64_t kBlocksPerPage = 8;
     const int64_t longest = (int64_t{info.max_model_len} + info.block_size - 1) / info.block_size;
+    const int64_t most = INT32_MAX / info.block_size / static_cast<int64_t>(group_windows.size());
     const int64_t wanted = blocks.num_pages + std::max(longest, (kBlocksPerPage - 1) * blocks.num_pages);
-    blocks.num_blocks = static_cast<int32_t>(
-        std::min<int64_t>(wanted, INT32_MAX / info.block_size / static_cast<int64_t>(group_windows.size())));
+    blocks.num_blocks = static_cast<int32_t>(std::min(wanted, most - blocks.num_host_pages));
+    blocks.num_host_blocks =
+        static_cast<int32_t>(std::min(kBlocksPerPage * blocks.num_host_pages, most - blocks.num_blocks));
   }
   return blocks;
 }
@@ -349,7 +352,8 @@ void EngineImpl::Publish() {
   stats.swaps = earlier_.swaps + scheduled.swaps;
   stats.host_blocks_total = blocks.host_total;
   stats.host_blocks_used = blocks.host_used;
-  const int64_t block_bytes = info_.kv_bytes_per_token * info_.block_size;
+  const int32_t num_groups = core_->blocks.pages() == nullptr ? 1 : core_->blocks.pages()->num_groups();
+  const int64_t block_bytes = info_.kv_bytes_per_token * info_.block_size / num_groups;  // of the layers of one
   stats.host_bytes_out = earlier_.host_bytes_out + blocks.copied_out * block_bytes;
   stats.host_bytes_in = earlier_.host_bytes_in + blocks.copied_in * block_bytes;
   stats.requests_finished = earlier_.requests_finished + scheduled.requests_finished;

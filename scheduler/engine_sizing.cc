@@ -58,13 +58,10 @@ int64_t HostKvBytes(const EngineOptions& options) {
 }
 
 // Sets the blocks of the host tier.
-absl::Status SizeHostTier(const EngineOptions& options, int64_t block_bytes, int64_t memory_bytes, bool has_windows,
-                          int64_t max_blocks, EngineSizes* sizes) {
+absl::Status SizeHostTier(const EngineOptions& options, int64_t block_bytes, int64_t memory_bytes, int64_t max_blocks,
+                          EngineSizes* sizes) {
   const int64_t bytes = HostKvBytes(options);
-  if (bytes == 0 || (has_windows && !options.host_kv_bytes)) return absl::OkStatus();
-  if (has_windows) {
-    return absl::FailedPreconditionError("--host-kv-memory does not serve models with sliding windows");
-  }
+  if (bytes == 0) return absl::OkStatus();
   if (bytes > memory_bytes) {
     return absl::FailedPreconditionError(absl::StrCat("--host-kv-memory ", bytes, " is above the ", memory_bytes,
                                                       " bytes of memory that the process may use"));
@@ -166,8 +163,7 @@ absl::StatusOr<EngineSizes> SizeEngine(const EngineOptions& options, const Model
   }
   sizes.num_kv_blocks = static_cast<int32_t>(blocks);
 
-  QUIRE_RETURN_IF_ERROR(
-      SizeHostTier(options, block_bytes, memory_bytes, group_windows != std::vector<int32_t>{0}, max_blocks, &sizes));
+  QUIRE_RETURN_IF_ERROR(SizeHostTier(options, block_bytes, memory_bytes, max_blocks, &sizes));
 
   const int32_t pool_tokens = LongestSequence(group_windows, sizes);
   const int32_t limit = std::min(config.max_position_embeddings, pool_tokens);

@@ -19,21 +19,23 @@ double Scheduler::ComputeSeconds(int32_t start, int32_t num_tokens) const {
 // A block that goes to the host is to come back: two copies. Tokens at the beginning are the cheapest to compute.
 void Scheduler::WeighHostCopies() {
   if (!blocks_->has_host_tier() || options_.preemption == PreemptionMode::kSwap) return;
-  const double copy = host_copy_cost_.seconds_per_block(), compute = ComputeSeconds(0, blocks_->block_size());
+  const double copy = host_copy_cost_.seconds_per_block() * blocks_->places_per_block();
+  const double compute = ComputeSeconds(0, blocks_->block_size());
   blocks_->SetHostUse({.demote = 2 * copy <= compute, .fetch = copy <= compute});
 }
 
 bool Scheduler::IsSwapWorthwhile(const Sequence& sequence) const {
   if (!blocks_->has_host_tier() || options_.preemption == PreemptionMode::kRecompute) return false;
   if (options_.preemption == PreemptionMode::kSwap) return true;
-  const int32_t start = (sequence.table.size() - OwnBlocks(sequence)) * blocks_->block_size();
+  const int32_t start = FirstOwnBlock(sequence) * blocks_->block_size();
   const double recompute = ComputeSeconds(start, std::max(0, sequence.num_computed - start));
   return 2 * BlocksToSwap(sequence) * host_copy_cost_.seconds_per_block() <= recompute;
 }
 
 // Of one that the cache must not know also those that it shares: they stay in its table.
 int32_t Scheduler::BlocksToSwap(const Sequence& sequence) const {
-  return UsesCache(sequence) ? OwnBlocks(sequence) : blocks_->BlocksFor(sequence.table.num_stored());
+  if (UsesCache(sequence)) return OwnBlocks(sequence);
+  return blocks_->NumPlaces(sequence.table, 0, blocks_->BlocksFor(sequence.table.num_stored()));
 }
 
 // What copying a sequence to the host and back is worth in tokens computed, at least one a block. Where the cache knows

@@ -71,11 +71,16 @@ bool Scheduler::IsEligible(const Sequence& victim, const Sequence& requester, El
   return policy_->MayInterrupt(urgent, group);
 }
 
-// Blocks that preempting it makes unused at once: those from its first unshared one on.
-int32_t Scheduler::OwnBlocks(const Sequence& sequence) const {
+// How many leading blocks of it others hold too.
+int32_t Scheduler::FirstOwnBlock(const Sequence& sequence) const {
   const absl::Span<const BlockId> held = sequence.table.blocks();
   const auto own = std::find_if(held.begin(), held.end(), [this](BlockId b) { return blocks_->count(b) == 1; });
-  return static_cast<int32_t>(held.end() - own);
+  return static_cast<int32_t>(own - held.begin());
+}
+
+// Blocks (pages) that preempting it makes unused at once.
+int32_t Scheduler::OwnBlocks(const Sequence& sequence) const {
+  return blocks_->NumPlaces(sequence.table, FirstOwnBlock(sequence), sequence.table.size());
 }
 
 // In tokens: those to compute again, or what copies to the host and back are worth, whichever is less.
@@ -90,7 +95,7 @@ double Scheduler::LostWork(const Sequence& sequence, int32_t needed_blocks) cons
 // and a part of what then stays in the prefix cache.
 double Scheduler::RecomputedTokens(const Sequence& sequence, int32_t needed_blocks) const {
   const int32_t block_size = blocks_->block_size();
-  const int32_t shared = sequence.table.size() - OwnBlocks(sequence);
+  const int32_t shared = FirstOwnBlock(sequence);
   const int32_t findable =
       std::max(0, std::min(sequence.table.num_published(), sequence.num_computed / block_size) - shared);
   const int32_t unpublished = sequence.table.size() - shared - findable;

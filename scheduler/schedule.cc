@@ -208,7 +208,7 @@ void Scheduler::FillPlan(absl::Time now, SchedulePlan* plan) {
 bool Scheduler::CutToPages(Sequence* sequence) {
   const int32_t end = sequence->num_planned + sequence->planned_tokens;
   if (end == sequence->num_computed + 1) return true;
-  sequence->planned_tokens = std::max(0, blocks_->ReserveStep(sequence->table, end) - sequence->num_planned);
+  sequence->planned_tokens = std::max(0, blocks_->ReserveStep(sequence->table, end, &copies_) - sequence->num_planned);
   if (sequence->planned_tokens == 0) must_drain_ = true;
   return sequence->planned_tokens > 0;
 }

@@ -227,6 +227,7 @@ class Scheduler {
   // `needed_blocks`: that the requester lacks; 0: it needs a place in the batch only.
   Sequence* PickVictim(const Sequence* requester, Eligible eligible, int32_t needed_blocks) const;
   bool IsEligible(const Sequence& victim, const Sequence& requester, Eligible eligible) const;
+  int32_t FirstOwnBlock(const Sequence& sequence) const;
   int32_t OwnBlocks(const Sequence& sequence) const;
   // Lost for each token that stays findable: it may be evicted before its sequence comes back.
   static constexpr double kFindableLoss = 0.25;

@@ -61,7 +61,7 @@ void SchedulerOptionsFields(Ar& ar, T& options) {
 template <typename Ar, typename T>
 void BlockManagerOptionsFields(Ar& ar, T& options, const TraceLimits& limits) {
   auto& [num_blocks, block_size, enable_prefix_cache, min_partial_tokens, eviction, num_events, num_remembered,
-         integrity, group_windows, num_pages, token_order, num_host_blocks, chain_hash] = options;
+         integrity, group_windows, num_pages, token_order, num_host_blocks, num_host_pages, chain_hash] = options;
   auto& [eviction_policy, attention_equal_tokens, max_pinned_share] = eviction;
   ar.Range("num_blocks", num_blocks, 2, limits.max_blocks);
   ar.Range("block_size", block_size, 1, 65536);
@@ -75,11 +75,12 @@ void BlockManagerOptionsFields(Ar& ar, T& options, const TraceLimits& limits) {
   ar.Range("num_remembered", num_remembered, 0, limits.max_blocks);
   ar.Range("integrity", integrity, 0, 1);
   ar.List("group_windows", group_windows, 64, [](Ar& a, auto& window) { a.Range("tokens", window, 0, kMaxTraceInt); });
-  if (static_cast<int64_t>(group_windows.size()) * num_blocks > limits.max_blocks) {
+  ar.Range("num_pages", num_pages, group_windows.empty() ? 0 : 2, limits.max_blocks);
+  ar.Range("num_host_blocks", num_host_blocks, 0, limits.max_blocks);
+  if (!group_windows.empty()) ar.Range("num_host_pages", num_host_pages, 0, limits.max_blocks);
+  if (static_cast<int64_t>(group_windows.size()) * (int64_t{num_blocks} + num_host_blocks) > limits.max_blocks) {
     ar.Fail("num_blocks", "times layer groups is too large");
   }
-  ar.Range("num_pages", num_pages, group_windows.empty() ? 0 : 2, limits.max_blocks);
-  ar.Range("num_host_blocks", num_host_blocks, 0, group_windows.empty() ? limits.max_blocks : 0);
   if ((int64_t{num_blocks} + num_host_blocks) * block_size > kMaxTraceInt) {
     ar.Fail("num_host_blocks", "times block_size is too large");
   }

@@ -35,16 +35,18 @@ class Source {
   absl::Span<const uint8_t> bytes_;
 };
 
-// Layer groups, of which at most one has no window. The pool is as many pages then.
+// Layer groups, of which at most one has no window. Pool and host tier are as many pages then.
 void DrawGroups(Source& source, BlockManagerOptions* options) {
-  options->num_host_blocks = 0;
   options->num_pages = options->num_blocks;
+  options->num_host_pages = options->num_host_blocks;
   const bool full = source.OneIn(2);
   if (full) options->group_windows.push_back(0);
   for (int32_t more = 1 + source.Below(2); more > 0; --more) {
     options->group_windows.push_back(1 + source.Below(std::min(255, 4 * options->block_size)));
   }
-  if (!full) options->num_blocks *= 1 + source.Below(8);
+  if (full) return;
+  options->num_blocks *= 1 + source.Below(8);
+  options->num_host_blocks *= 1 + source.Below(8);
 }
 
 BlockManagerOptions DrawOptions(Source& source) {
@@ -75,8 +77,8 @@ class BlockOps {
         real_(options_),
         naive_(options_),
         has_groups_(!options_.group_windows.empty()),
-        memory_((int64_t{has_groups_ ? options_.num_pages : options_.num_blocks} + options_.num_host_blocks) *
-                options_.block_size) {}
+        memory_(options_.block_size * (has_groups_ ? int64_t{options_.num_pages} + options_.num_host_pages
+                                                   : int64_t{options_.num_blocks} + options_.num_host_blocks)) {}
 
   std::string Run() {
     for (int64_t number = 0; !source_.empty(); ++number) {
@@ -89,8 +91,8 @@ class BlockOps {
       if (!error_.empty()) return absl::StrCat("operation ", number, " of kind ", last_, ": ", error_);
     }
     counts_.evictions += real_.stats().evictions;
-    counts_.copied_out += real_.stats().copied_out;
-    counts_.copied_in += real_.stats().copied_in;
+    (has_groups_ ? counts_.pages_out : counts_.copied_out) += real_.stats().copied_out;
+    (has_groups_ ? counts_.pages_in : counts_.copied_in) += real_.stats().copied_in;
     return "";
   }
 
@@ -215,7 +217,7 @@ class BlockOps {
     counts_.refusals += !ok;
     counts_.copies += static_cast<int64_t>(copies.size());
     copies_.insert(copies_.end(), copies.begin(), copies.end());
-    if (ok) s->planned = real_.ReserveStep(s->table, total);
+    if (ok) s->planned = real_.ReserveStep(s->table, total, &copies_);
     if (ok && s->planned <= stored) Note("a step cannot advance");
   }
 
@@ -378,19 +380,19 @@ class BlockOps {
   // As a preemption in the same plan does.
   void SwapOut() {
     Sequence* s = Pick();
-    if (s == nullptr || has_groups_) return;
+    if (s == nullptr) return;
     std::vector<BlockCopy> copies;
     const bool ok = real_.SwapOut(s->table, &copies);
-    Note(naive_.SwapOut(ok, s->table.blocks(), copies, &s->naive));
+    if (!has_groups_) Note(naive_.SwapOut(ok, s->table.blocks(), copies, &s->naive));
     copies_.insert(copies_.end(), copies.begin(), copies.end());
     if (ok) s->planned = 0;
   }
 
   void KeepOffHost() {
     const Sequence* s = Pick();
-    if (s == nullptr || has_groups_) return;
+    if (s == nullptr) return;
     real_.KeepOffHost(s->table);
-    naive_.KeepOffHost(s->naive);
+    if (!has_groups_) naive_.KeepOffHost(s->naive);
   }
 
   Sequence* Pick() {

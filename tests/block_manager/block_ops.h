@@ -11,6 +11,7 @@ namespace quire::testing {
 struct BlockOpsCounts {
   int64_t operations = 0, hits = 0, partial_hits = 0, evictions = 0, copies = 0, refusals = 0, failed_steps = 0;
   int64_t copied_out = 0, copied_in = 0;  // to the host tier and back
+  int64_t pages_out = 0, pages_in = 0;    // likewise, with layer groups
 };
 
 // Runs a string of operations on a block manager and on the naive one, over a shadow memory, and compares everything

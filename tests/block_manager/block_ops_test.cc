@@ -36,13 +36,16 @@ TEST(BlockOpsTest, B011_B013_B017_B019_TheManagerAgreesWithTheNaiveOneOverRandom
   EXPECT_GT(counts.failed_steps, wanted / 60);
   EXPECT_GT(counts.copied_out, wanted / 200);
   EXPECT_GT(counts.copied_in, wanted / 1000);
+  EXPECT_GT(counts.pages_out, wanted / 1000);
+  EXPECT_GT(counts.pages_in, wanted / 5000);
   std::printf(
       "%lld operations: %lld hits (%lld inside a block), %lld evictions, %lld copies, %lld refusals; "
-      "%lld blocks to the host and %lld back\n",
+      "%lld blocks to the host and %lld back, %lld pages there and %lld back\n",
       static_cast<long long>(counts.operations), static_cast<long long>(counts.hits),
       static_cast<long long>(counts.partial_hits), static_cast<long long>(counts.evictions),
       static_cast<long long>(counts.copies), static_cast<long long>(counts.refusals),
-      static_cast<long long>(counts.copied_out), static_cast<long long>(counts.copied_in));
+      static_cast<long long>(counts.copied_out), static_cast<long long>(counts.copied_in),
+      static_cast<long long>(counts.pages_out), static_cast<long long>(counts.pages_in));
 }
 
 TEST(BlockOpsTest, AnyBytesAreOperations) {

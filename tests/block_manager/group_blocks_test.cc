@@ -23,6 +23,7 @@ struct Setup {
   int32_t num_pages = 40;
   int32_t num_blocks = 40;
   bool cache = true;
+  int32_t num_host_pages = 0, num_host_blocks = 0;
 };
 
 // A sequence whose tokens are known and partly stored.
@@ -38,7 +39,7 @@ struct Stream {
 class Simulation {
  public:
   Simulation(const Setup& setup, uint32_t seed) : setup_(setup), random_(seed), manager_(Options(setup)) {
-    memory_.resize(static_cast<size_t>(setup.num_pages) * setup.block_size, 0);
+    memory_.resize(static_cast<size_t>(setup.num_pages + setup.num_host_pages) * setup.block_size, 0);
   }
   ~Simulation() { streams_.clear(); }
 
@@ -71,6 +72,7 @@ class Simulation {
   int64_t copies() const { return num_copies_; }
   int64_t preemptions() const { return num_preemptions_; }
   int64_t short_steps() const { return short_steps_; }
+  BlockStats stats() const { return manager_.stats(); }
 
  private:
   static BlockManagerOptions Options(const Setup& setup) {
@@ -80,6 +82,8 @@ class Simulation {
     options.enable_prefix_cache = setup.cache;
     options.group_windows = setup.windows;
     options.num_pages = setup.num_pages;
+    options.num_host_blocks = setup.num_host_blocks;
+    options.num_host_pages = setup.num_host_pages;
     return options;
   }
 
@@ -140,9 +144,15 @@ class Simulation {
     }
   }
 
-  // One step of some streams. A stream for which there is no room gives its blocks back.
+  // One step of some streams. A stream for which there is no room gives its blocks back, or moves them to the host.
+  // Copies run when they are decided: nothing is written before the last of them.
   void Step() {
     std::vector<BlockCopy> copies;
+    const auto run_copies = [&] {
+      for (const BlockCopy& copy : copies) Copy(copy);
+      num_copies_ += static_cast<int64_t>(copies.size());
+      copies.clear();
+    };
     for (Stream& stream : streams_) {
       stream.planned_end = 0;
       const auto known = static_cast<int32_t>(stream.tokens.size()), stored = stream.table.num_stored();
@@ -150,20 +160,24 @@ class Simulation {
       if (stream.table.empty()) Admit(stream);
       if (manager_.BlocksMissing(stream.table, known) > manager_.num_unused()) {
         EXPECT_FALSE(manager_.Reserve(stream.table, known, &copies).ok());
+        ++num_preemptions_;
+        if (setup_.num_host_blocks > 0 && Draw(2) == 0) {
+          manager_.SwapOut(stream.table, &copies);
+          run_copies();
+          continue;
+        }
         if (Draw(2) == 0) manager_.Seal(stream.table, stream.tokens, stream.keys);
         stream.table.Clear();
-        ++num_preemptions_;
         continue;
       }
       ASSERT_TRUE(manager_.Reserve(stream.table, known, &copies).ok());
       const int32_t from = stream.table.num_stored(), wanted = from + 1 + Draw(known - from);
-      stream.planned_end = manager_.ReserveStep(stream.table, wanted);
+      stream.planned_end = manager_.ReserveStep(stream.table, wanted, &copies);
+      run_copies();
       ASSERT_GT(stream.planned_end, from);
       ASSERT_LE(stream.planned_end, wanted);
       short_steps_ += stream.planned_end < wanted;
     }
-    for (const BlockCopy& copy : copies) Copy(copy);
-    num_copies_ += static_cast<int64_t>(copies.size());
     for (Stream& stream : streams_) {
       if (stream.planned_end == 0) continue;
       CheckStored(stream);
@@ -237,6 +251,7 @@ class GroupBlocksTest : public ::testing::TestWithParam<Setup> {};
 
 TEST_P(GroupBlocksTest, EveryStepFindsWhatItsWindowsShow) {
   int64_t hit_tokens = 0, hits_behind_holes = 0, cut_hits = 0, copies = 0, preemptions = 0, short_steps = 0;
+  int64_t out = 0, in = 0;
   for (uint32_t seed = 1; seed <= 40 && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
     Simulation simulation(GetParam(), seed);
@@ -247,10 +262,15 @@ TEST_P(GroupBlocksTest, EveryStepFindsWhatItsWindowsShow) {
     copies += simulation.copies();
     preemptions += simulation.preemptions();
     short_steps += simulation.short_steps();
+    out += simulation.stats().copied_out;
+    in += simulation.stats().copied_in;
   }
+  std::printf("  %d pages to the host, %d back\n", static_cast<int>(out), static_cast<int>(in));
   std::printf("  %d hit tokens, %d hits without the first block, %d cut, %d copies, %d preemptions, %d short steps\n",
               static_cast<int>(hit_tokens), static_cast<int>(hits_behind_holes), static_cast<int>(cut_hits),
               static_cast<int>(copies), static_cast<int>(preemptions), static_cast<int>(short_steps));
+  EXPECT_EQ(out > 1000, GetParam().num_host_pages > 0);
+  EXPECT_EQ(in > 100, GetParam().num_host_pages > 0);
   if (!GetParam().cache) {
     EXPECT_EQ(hit_tokens, 0);
     return;
@@ -258,27 +278,32 @@ TEST_P(GroupBlocksTest, EveryStepFindsWhatItsWindowsShow) {
   const std::vector<int32_t>& windows = GetParam().windows;
   EXPECT_GT(hit_tokens, 1000);
   EXPECT_GT(preemptions, 0);
-  EXPECT_EQ(copies > 0, GetParam().block_size > 1);
+  EXPECT_EQ(copies > 0, GetParam().block_size > 1 || out > 0);
   if (*std::max_element(windows.begin(), windows.end()) <= 1) return;
   EXPECT_GT(cut_hits, 0);
   const bool block_outlives_page = windows[0] == 0 || GetParam().num_blocks > GetParam().num_pages;
   EXPECT_EQ(hits_behind_holes > 0, block_outlives_page);
 }
 
-INSTANTIATE_TEST_SUITE_P(Windows, GroupBlocksTest,
-                         ::testing::Values(Setup{.windows = {0}}, Setup{.windows = {0, 6}},
-                                           Setup{.windows = {7}, .num_pages = 14, .num_blocks = 200},
-                                           Setup{.windows = {0, 5, 17}, .num_pages = 64, .num_blocks = 64},
-                                           Setup{.windows = {0, 3}, .block_size = 1, .num_pages = 50, .num_blocks = 50},
-                                           Setup{.windows = {1}, .block_size = 1, .num_pages = 12, .num_blocks = 60},
-                                           Setup{.windows = {9, 20}, .block_size = 8, .num_blocks = 70},
-                                           Setup{.windows = {12}, .num_pages = 30, .num_blocks = 30},
-                                           Setup{.windows = {0, 6}, .cache = false}),
-                         [](const auto& test) {
-                           return absl::StrCat("block", test.param.block_size, test.param.cache ? "" : "_uncached",
-                                               "_windows_", absl::StrJoin(test.param.windows, "_"), "_of_",
-                                               test.param.num_blocks);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Windows, GroupBlocksTest,
+    ::testing::Values(
+        Setup{.windows = {0}}, Setup{.windows = {0, 6}}, Setup{.windows = {7}, .num_pages = 14, .num_blocks = 200},
+        Setup{.windows = {0, 5, 17}, .num_pages = 64, .num_blocks = 64},
+        Setup{.windows = {0, 3}, .block_size = 1, .num_pages = 50, .num_blocks = 50},
+        Setup{.windows = {1}, .block_size = 1, .num_pages = 12, .num_blocks = 60},
+        Setup{.windows = {9, 20}, .block_size = 8, .num_blocks = 70},
+        Setup{.windows = {12}, .num_pages = 30, .num_blocks = 30}, Setup{.windows = {0, 6}, .cache = false},
+        Setup{.windows = {0, 6}, .num_host_pages = 30, .num_host_blocks = 30},
+        Setup{.windows = {0, 5, 17}, .num_pages = 64, .num_blocks = 64, .num_host_pages = 200, .num_host_blocks = 200},
+        Setup{.windows = {7}, .num_pages = 14, .num_blocks = 100, .num_host_pages = 10, .num_host_blocks = 40},
+        Setup{.windows = {9, 20}, .block_size = 8, .num_blocks = 70, .num_host_pages = 40, .num_host_blocks = 200},
+        Setup{.windows = {0, 6}, .cache = false, .num_host_pages = 100, .num_host_blocks = 100}),
+    [](const auto& test) {
+      return absl::StrCat("block", test.param.block_size, test.param.cache ? "" : "_uncached",
+                          test.param.num_host_pages > 0 ? "_host" : "", "_windows_",
+                          absl::StrJoin(test.param.windows, "_"), "_of_", test.param.num_blocks);
+    });
 
 TEST(GroupPagesTest, PagesOfASequenceAreBoundedByItsWindows) {
   EXPECT_EQ(GroupPages::PagesForSequence({0}, 16, 1000), 63);
@@ -288,7 +313,7 @@ TEST(GroupPagesTest, PagesOfASequenceAreBoundedByItsWindows) {
 }
 
 TEST(GroupPagesTest, WhatSlidOutGoesTheOldestFirst) {
-  GroupPages pages({6}, 4, /*num_blocks=*/10, /*num_pages=*/5);
+  GroupPages pages({6}, 4, {.num_blocks = 10, .num_pages = 5}, {});
   for (const int32_t block : {1, 2, 3, 4}) pages.Attach(0, BlockId{block});
   EXPECT_EQ(pages.num_unused(), 0);
   const PageId second = pages.page(0, BlockId{2});

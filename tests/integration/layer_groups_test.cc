@@ -34,6 +34,8 @@ struct Variant {
   bool late = false;       // the runner answers one step late
   bool integrity = false;  // checksums of what can be found, poison in what is free
   int32_t max_num_seqs = 64;
+  int32_t host_blocks = 0;  // of the host tier
+  PreemptionMode preemption = PreemptionMode::kAuto;
 };
 
 // Nothing is shared: the sequences of a request, and beams, run one after the other.
@@ -60,6 +62,33 @@ std::vector<Variant> Variants(int32_t small_pool) {
        .max_num_batched_tokens = 50,
        .caching = true},
       {.name = "small pool, cached, with integrity", .pool_blocks = small_pool, .caching = true, .integrity = true},
+      {.name = "small pool, swap",
+       .pool_blocks = small_pool,
+       .host_blocks = 40 * small_pool,
+       .preemption = PreemptionMode::kSwap},
+      {.name = "small pool, cached, swap, with integrity",
+       .pool_blocks = small_pool,
+       .caching = true,
+       .integrity = true,
+       .host_blocks = 4 * small_pool,
+       .preemption = PreemptionMode::kSwap},
+      {.name = "small pool, cached, recompute, host tier",
+       .pool_blocks = small_pool,
+       .caching = true,
+       .host_blocks = 2 * small_pool,
+       .preemption = PreemptionMode::kRecompute},
+      {.name = "small pool, cached, host tier, late",
+       .pool_blocks = small_pool,
+       .max_num_batched_tokens = 100,
+       .caching = true,
+       .late = true,
+       .host_blocks = small_pool / 2},
+      {.name = "host tier, cached, one at a time",
+       .pool_blocks = small_pool,
+       .caching = true,
+       .one_at_a_time = true,
+       .host_blocks = 100 * small_pool,
+       .preemption = PreemptionMode::kSwap},
   };
 }
 
@@ -80,13 +109,14 @@ absl::Status CheckHeld(const ForwardBatch& batch, const std::vector<int32_t>& wi
   return absl::OkStatus();
 }
 
-using RunnerFactory = std::function<std::unique_ptr<ModelRunner>(int32_t num_blocks, int32_t block_size)>;
+using RunnerFactory =
+    std::function<std::unique_ptr<ModelRunner>(int32_t num_blocks, int32_t block_size, int32_t host_blocks)>;
 
 WorkloadResult RunVariant(const RunnerFactory& make_runner, const ModelConfig& config,
                           const std::vector<WorkloadRequest>& workload, int32_t max_model_len, const Variant& variant) {
   SCOPED_TRACE(variant.name);
   const int32_t pool = variant.pool_blocks > 0 ? variant.pool_blocks : (1 << 18) / variant.block_size;
-  std::unique_ptr<ModelRunner> runner = make_runner(1 + pool, variant.block_size);
+  std::unique_ptr<ModelRunner> runner = make_runner(1 + pool, variant.block_size, variant.host_blocks);
   const std::vector<int32_t> windows = runner->group_windows();
   RunnerHooks hooks;
   hooks.before_step = [windows, variant](int64_t, const ForwardBatch& batch) {
@@ -101,15 +131,18 @@ WorkloadResult RunVariant(const RunnerFactory& make_runner, const ModelConfig& c
   options.kv_integrity = variant.integrity;
   options.scheduler.max_num_batched_tokens = variant.max_num_batched_tokens;
   options.scheduler.enable_prefix_caching = variant.caching;
+  options.scheduler.preemption = variant.preemption;
   runner = std::make_unique<HookedRunner>(std::move(runner), std::move(hooks));
   if (variant.late) runner = std::make_unique<LateRunner>(std::move(runner));
   auto engine = CreateEngineWithRunner(options, config, std::move(runner));
   EXPECT_TRUE(engine.ok()) << engine.status();
   if (!engine.ok()) return {};
   WorkloadResult result = RunWorkload(**engine, workload, variant.one_at_a_time);
-  std::printf("  %-40s %d steps, %d preemptions, %d tokens from the cache, %d evictions\n", variant.name.c_str(),
-              static_cast<int>(result.stats.steps), static_cast<int>(result.stats.preemptions),
-              static_cast<int>(result.stats.prefix_hit_tokens), static_cast<int>(result.stats.evictions));
+  const EngineStats& stats = result.stats;
+  std::printf("  %-40s %d steps, %d preemptions, %d swaps, %d tokens from the cache, %d evictions, %d bytes back\n",
+              variant.name.c_str(), static_cast<int>(stats.steps), static_cast<int>(stats.preemptions),
+              static_cast<int>(stats.swaps), static_cast<int>(stats.prefix_hit_tokens),
+              static_cast<int>(stats.evictions), static_cast<int>(stats.host_bytes_in));
   return result;
 }
 
@@ -120,8 +153,14 @@ void ExpectSameIdsInEveryVariant(const RunnerFactory& make_runner, const ModelCo
   for (const Variant& variant : Variants(small_pool)) {
     const WorkloadResult result = RunVariant(make_runner, config, workload, max_model_len, variant);
     ExpectSameIds(alone, result, variant.name);
-    if (variant.name == "small pool") {
+    if (variant.pool_blocks > 0 && !variant.caching) {
       EXPECT_GT(result.stats.preemptions, 0);
+    }
+    if (variant.preemption == PreemptionMode::kSwap) {
+      EXPECT_EQ(result.stats.swaps, result.stats.preemptions);
+      EXPECT_GT(result.stats.host_bytes_in, 0);
+    } else if (variant.preemption == PreemptionMode::kRecompute) {
+      EXPECT_EQ(result.stats.swaps, 0);
     }
     if (variant.name == "cached, one at a time") {
       // With room for everything nothing that slid out is lost, so every token is found that one table would find.
@@ -192,15 +231,17 @@ constexpr int32_t kSimVocabSize = 32000;
 ModelConfig SimConfig() {
   ModelConfig config;
   config.vocab_size = kSimVocabSize;
+  config.num_layers = 4, config.num_kv_heads = 1, config.head_dim = 8;
   config.max_position_embeddings = 1024;
   return config;
 }
 
 RunnerFactory SimRunners(const std::vector<int32_t>& windows) {
-  return [windows](int32_t num_blocks, int32_t block_size) {
+  return [windows](int32_t num_blocks, int32_t block_size, int32_t host_blocks) {
     auto runner = CreateSimRunner({.config = SimConfig(),
                                    .num_kv_blocks = num_blocks,
                                    .block_size = block_size,
+                                   .num_host_blocks = host_blocks,
                                    .group_windows = windows,
                                    .time_scale = 0});
     EXPECT_TRUE(runner.ok()) << runner.status();
@@ -232,12 +273,14 @@ struct ModelCase {
 };
 
 RunnerFactory ModelRunners(const ModelCase& model, DeviceKind device) {
-  return [model, device](int32_t num_blocks, int32_t block_size) {
+  return [model, device](int32_t num_blocks, int32_t block_size, int32_t host_blocks) {
     TransformerRunnerOptions options;
     options.model_path = model.path;
     options.backend = *CreateBackend({.kind = device, .num_threads = 1});
     options.block_size = block_size;
     options.num_kv_blocks = std::min(num_blocks, 32768 / block_size);
+    options.num_host_blocks = host_blocks;
+    options.check_host_copies = true;
     options.group_layers = true;
     options.random_weights = model.random_weights;
     auto runner = CreateTransformerRunner(std::move(options));

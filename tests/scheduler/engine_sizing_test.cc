@@ -70,7 +70,7 @@ TEST(SizeEngineTest, TheHostTierHoldsWhatItsBytesDo) {
   options.host_kv_bytes = 3 * kGiB;
   EXPECT_THAT(Refusal(SizeEngine(options, Config(), 1024, 2 * kGiB).status()), HasSubstr("is above"));
   options.host_kv_bytes = 1 << 20;
-  EXPECT_THAT(Refusal(SizeEngine(options, Config(), 1024, 2 * kGiB, {24}).status()), HasSubstr("sliding windows"));
+  EXPECT_EQ(SizeEngine(options, Config(), 1024, 2 * kGiB, {0, 24})->num_host_blocks, 32) << "of the layers of a group";
 }
 
 TEST(SizeEngineTest, DefaultPoolIsAQuarterOfMemoryAndAtMostFourGiB) {

@@ -46,6 +46,7 @@ class HookedRunner : public ModelRunner {
   int32_t vocab_size() const override { return runner_->vocab_size(); }
   int32_t num_kv_blocks() const override { return runner_->num_kv_blocks(); }
   int32_t block_size() const override { return runner_->block_size(); }
+  int32_t num_host_blocks() const override { return runner_->num_host_blocks(); }
   std::vector<int32_t> group_windows() const override { return runner_->group_windows(); }
   int64_t weight_bytes_per_step() const override { return runner_->weight_bytes_per_step(); }
   int64_t kv_bytes_per_token() const override { return runner_->kv_bytes_per_token(); }

@@ -298,6 +298,34 @@ INSTANTIATE_TEST_SUITE_P(
                            o.group_windows = {24, 5}, o.num_blocks = 45, o.block_size = 2;
                          }),
                          true},
+            PropertyCase{"GroupsHostTier", With([](HarnessOptions& o) {
+                           o.group_windows = {0, 24}, o.num_blocks = 40, o.num_host_blocks = 24;
+                         }),
+                         true},
+            PropertyCase{"GroupsHostTierRecompute", With([](HarnessOptions& o) {
+                           o.group_windows = {0, 2, 40}, o.num_blocks = 50, o.num_host_blocks = 100;
+                           o.preemption = PreemptionMode::kRecompute;
+                         }),
+                         true},
+            PropertyCase{"GroupsHostTierSwapNoCache", With([](HarnessOptions& o) {
+                           o.group_windows = {0, 24}, o.num_blocks = 40, o.num_host_blocks = 200;
+                           o.prefix_caching = false, o.preemption = PreemptionMode::kSwap;
+                         }),
+                         true},
+            PropertyCase{"IntegrityGroupsHostTierSwapBudget7", With([](HarnessOptions& o) {
+                           o.group_windows = {0, 24}, o.num_blocks = 40, o.num_host_blocks = 120, o.integrity = true;
+                           o.max_num_batched_tokens = 7, o.preemption = PreemptionMode::kSwap;
+                         }),
+                         true},
+            PropertyCase{"AllGroupsSlideHostTier", With([](HarnessOptions& o) {
+                           o.group_windows = {24}, o.num_blocks = 12, o.num_host_blocks = 20;
+                         }),
+                         true},
+            PropertyCase{"IntegrityAllGroupsSlideHostTierSwap", With([](HarnessOptions& o) {
+                           o.group_windows = {24, 8}, o.num_blocks = 22, o.num_host_blocks = 60, o.integrity = true;
+                           o.preemption = PreemptionMode::kSwap;
+                         }),
+                         true},
             // A newcomer may get its copies in a plan that it does not stand in.
             PropertyCase{"Timed", With([](HarnessOptions& o) {
                            o.itl_target = absl::Milliseconds(9), o.seconds_per_prefill_token = 1e-3;

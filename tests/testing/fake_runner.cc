@@ -116,7 +116,7 @@ void FakeRunner::Submit(const SchedulePlan& plan) {
   }
   if (blocks_->integrity_enabled()) {
     step.findable.resize(num_places_);
-    for (int32_t i = 1; i < num_places_; ++i) {
+    for (int32_t i = 1; i < blocks_->num_block_ids(); ++i) {
       for (int32_t group = 0; group < num_groups() && blocks_->IsFindable(BlockId{i}); ++group) {
         step.findable[static_cast<int32_t>(PlaceOf(group, BlockId{i}))] = true;
       }

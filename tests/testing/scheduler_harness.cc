@@ -29,14 +29,16 @@ BlockManagerOptions BlocksOf(const HarnessOptions& options) {
   // Where all groups slide, blocks outnumber pages.
   const std::vector<int32_t>& windows = options.group_windows;
   const bool all_slide = std::count(windows.begin(), windows.end(), 0) == 0 && !windows.empty();
-  const BlockManagerOptions blocks = {.num_blocks = options.num_blocks * (all_slide ? 8 : 1),
+  const int32_t blocks_per_page = all_slide ? 8 : 1;
+  const BlockManagerOptions blocks = {.num_blocks = options.num_blocks * blocks_per_page,
                                       .block_size = options.block_size,
                                       .enable_prefix_cache = options.prefix_caching,
                                       .eviction = {.policy = options.eviction},
                                       .integrity = options.integrity,
                                       .group_windows = windows,
                                       .num_pages = windows.empty() ? 0 : options.num_blocks,
-                                      .num_host_blocks = options.num_host_blocks,
+                                      .num_host_blocks = options.num_host_blocks * blocks_per_page,
+                                      .num_host_pages = windows.empty() ? 0 : options.num_host_blocks,
                                       .chain_hash = options.chain_hash};
   return options.record ? Recordable(blocks) : blocks;
 }

@@ -32,7 +32,7 @@ struct HarnessOptions {
   int32_t max_plans_in_flight = 1;
   bool eager_runner = false;  // steps are executed when they are submitted, not when they are waited for
   int32_t num_host_blocks = 0;
-  std::vector<int32_t> group_windows = {};  // layer groups; num_blocks counts pages then
+  std::vector<int32_t> group_windows = {};  // layer groups; both numbers of blocks count pages then
   PreemptionMode preemption = PreemptionMode::kAuto;
   absl::Duration itl_target = absl::InfiniteDuration();
   double seconds_per_prefill_token = 0;  // what steps are said to take; 0: not measured
