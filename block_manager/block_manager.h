@@ -261,6 +261,8 @@ class BlockManager : private BlockPool::Cache {
   bool integrity_enabled() const { return integrity_ != nullptr; }
   // What came up since the last time, to be done with the plan being made. REQUIRES: integrity_enabled().
   void TakeIntegrityWork(IntegrityWork* work);
+  // The step of the plan that had this work has completed, or failed. Steps end in the order of their plans.
+  void EndIntegrityWork(const IntegrityWork& work, bool failed);
 
   // --- Figures
 
@@ -303,7 +305,7 @@ class BlockManager : private BlockPool::Cache {
   BlockStats stats() const;
 
   // For tests: BlockPool::FailAtBlock.
-  void FailAtBlock(int64_t n) { pool_.FailAtBlock(n); }
+  int64_t FailAtBlock(int64_t n) { return pool_.FailAtBlock(n); }
 
   // kInternal naming the first broken invariant: each block in exactly one state, counts equal to the live tables'
   // entries, findable blocks equal to the cache's entries, the order of eviction. O(blocks x log + table entries).
@@ -348,6 +350,10 @@ class BlockManager : private BlockPool::Cache {
     for (int32_t group = 0; group < pages_->num_groups(); ++group) {
       if (pages_->Has(group, block)) body(PlaceOf(group, block));
     }
+  }
+  // Whose contents stand there; the null block if nobody's.
+  BlockId BlockAt(BlockId place) const {
+    return pages_ == nullptr ? place : pages_->owner(PageId{static_cast<int32_t>(place)});
   }
   BlockId PlaceOf(int32_t group, BlockId block) const {
     return BlockId{static_cast<int32_t>(pages_->page(group, block))};

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -70,8 +71,9 @@ class BlockPool {
   // A free host block gets its first holder. REQUIRES: num_free_host() > 0.
   BlockId TakeHost();
 
-  // For tests: the Allocate that would hand out the n-th block from now on fails instead; 0: none does.
-  void FailAtBlock(int64_t n) { fail_at_block_ = n; }
+  // For tests: the Allocate that would hand out the n-th block from now on fails instead; 0: none does. Returns what is
+  // left of the number set before, 0 if that has failed.
+  int64_t FailAtBlock(int64_t n) { return std::exchange(fail_at_block_, n); }
 
   int32_t num_blocks() const { return num_blocks_; }                              // of the device
   int32_t num_all_blocks() const { return static_cast<int32_t>(nodes_.size()); }  // and of the host

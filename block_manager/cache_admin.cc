@@ -126,6 +126,16 @@ void BlockManager::TakeIntegrityWork(IntegrityWork* work) {
   integrity_->Take(is_free, work);
 }
 
+void BlockManager::EndIntegrityWork(const IntegrityWork& work, bool failed) {
+  for (const IntegrityWork::Item& item : work.checksums) {
+    if (failed) {
+      integrity_->Failed(item.block, cache_.Contains(BlockAt(item.block)));
+    } else {
+      integrity_->Completed(item.block);
+    }
+  }
+}
+
 absl::Status BlockManager::CheckInvariants() const {
   QUIRE_RETURN_IF_ERROR(pool_.CheckInvariants());
   QUIRE_RETURN_IF_ERROR(cache_.CheckInvariants());

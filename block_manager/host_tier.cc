@@ -134,8 +134,7 @@ bool BlockManager::SwapOut(BlockTable& table, std::vector<BlockCopy>* copies) {
 
 void BlockManager::CopiesFailed(absl::Span<const BlockCopy> copies) {
   for (const BlockCopy& copy : copies) {
-    const BlockId filled = pages_ == nullptr ? copy.dst : pages_->owner(PageId{static_cast<int32_t>(copy.dst)});
-    if (filled != kNullBlock && cache_.Contains(filled)) Forget(filled);
+    if (const BlockId filled = BlockAt(copy.dst); cache_.Contains(filled)) Forget(filled);
   }
 }
 

@@ -17,8 +17,15 @@ void IntegrityLog::Brought(BlockId block, int32_t num_tokens) {
 
 void IntegrityLog::Found(BlockId block) {
   const State& state = blocks_[static_cast<int32_t>(block)];
-  // What was sealed since the last Take has no checksum to compare with yet.
-  if (state.new_tokens == 0 && state.brought_tokens == 0) found_.push_back({block, state.checked_tokens});
+  // What was sealed since the latest step that has completed has no checksum to compare with yet.
+  if (state.new_tokens > 0 || state.brought_tokens > 0 || state.checksums_in_flight > 0) return;
+  found_.push_back({block, state.checked_tokens});
+}
+
+void IntegrityLog::Failed(BlockId block, bool is_sealed) {
+  State& state = blocks_[static_cast<int32_t>(block)];
+  --state.checksums_in_flight;
+  if (is_sealed && state.new_tokens == 0 && state.brought_tokens == 0) Sealed(block, state.checked_tokens);
 }
 
 void IntegrityLog::TakeItems(IntegrityWork* work) {
@@ -31,6 +38,7 @@ void IntegrityLog::TakeItems(IntegrityWork* work) {
     if (state.new_tokens == 0) continue;
     work->checksums.push_back({block, state.new_tokens});
     state.checked_tokens = state.new_tokens;
+    ++state.checksums_in_flight;
     state.new_tokens = 0;
   }
   sealed_.clear();

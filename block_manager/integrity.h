@@ -8,8 +8,8 @@
 namespace quire {
 
 // What the owner of the memory does for the integrity mode before a step writes anything: `checksums` and `verify` in
-// this order before the step's copies, `poison` after them. If the step fails, checksums of the blocks in `checksums`
-// are unknown. With layer groups all these blocks are pages.
+// this order before the step's copies, `poison` after them. If the step fails, none of it may have been done. With
+// layer groups all these blocks are pages.
 struct IntegrityWork {
   struct Item {
     BlockId block = kNullBlock;
@@ -36,6 +36,10 @@ class IntegrityLog {
     state.new_tokens = state.brought_tokens = 0;
   }
   void Found(BlockId block);
+  // The step that had the work has completed, or failed: then the checksum of `block` may be missing, and the next plan
+  // asks for it again if the block is still sealed.
+  void Completed(BlockId block) { --blocks_[static_cast<int32_t>(block)].checksums_in_flight; }
+  void Failed(BlockId block, bool is_sealed);
   void HandedOut(BlockId block) { blocks_[static_cast<int32_t>(block)].dirty = true; }
 
   // Fills *work with all that came up since the last time. `is_free` says of a block whether nobody holds or finds it.
@@ -51,10 +55,11 @@ class IntegrityLog {
 
  private:
   struct State {
-    int32_t checked_tokens = 0;  // that the kept checksum covers
-    int32_t new_tokens = 0;      // sealed since the last Take; 0: not
-    int32_t brought_tokens = 0;  // brought since the last Take; 0: not
-    bool dirty = false;          // handed out since it was last poisoned
+    int32_t checked_tokens = 0;       // that the kept checksum covers
+    int32_t new_tokens = 0;           // sealed since the last Take; 0: not
+    int32_t brought_tokens = 0;       // brought since the last Take; 0: not
+    int32_t checksums_in_flight = 0;  // steps that are to take one
+    bool dirty = false;               // handed out since it was last poisoned
   };
   void TakeItems(IntegrityWork* work);
 

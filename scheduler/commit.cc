@@ -40,6 +40,7 @@ void Scheduler::Commit(const SchedulePlan& plan, const StepResult& result, absl:
   QUIRE_CHECK(result.samples.size() == plan.samples.size() && result.scores.size() == plan.scores.size());
   const ObservedCall call(observer_, [&](SchedulerObserver& o) { o.OnCommit(plan, result, now, step_seconds); });
   ++committed_step_;
+  if (blocks_->integrity_enabled()) blocks_->EndIntegrityWork(plan.integrity, /*failed=*/false);
   step_time_.Learn(plan.load, step_seconds - LearnHostCopies(plan, result));
   admission_rate_.NoteStep(step_seconds, !waiting_.empty());
   stats_.starts_per_second = admission_rate_.requests_per_second();

@@ -344,6 +344,7 @@ void Scheduler::FailStep(const SchedulePlan& plan, const absl::Status& status, a
   SendBack(plan.riders);
   CleanUp();
   DropFailedCopies(plan, status, now, outputs);
+  if (blocks_->integrity_enabled()) blocks_->EndIntegrityWork(plan.integrity, /*failed=*/true);
   CleanUp();
 }
 

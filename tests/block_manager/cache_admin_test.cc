@@ -242,6 +242,7 @@ TEST(IntegrityTest, SealedBlocksAreCheckedWhenFoundAndFreedOnesPoisoned) {
   blocks.TakeIntegrityWork(&work);
   EXPECT_EQ(work.checksums, (std::vector<IntegrityWork::Item>{{full, 4}, {tail, 2}}));
   EXPECT_TRUE(work.verify.empty() && work.poison.empty());
+  blocks.EndIntegrityWork(work, /*failed=*/false);
 
   PrefixKeys longer_keys = KeysOf(longer, 4);
   BlockTable table = blocks.NewTable();
@@ -262,6 +263,31 @@ TEST(IntegrityTest, SealedBlocksAreCheckedWhenFoundAndFreedOnesPoisoned) {
   blocks.DropAll();
   blocks.TakeIntegrityWork(&work);
   EXPECT_EQ(work.poison.size(), 2u);
+}
+
+// A step that fails may not have kept the checksums that it was to keep: nobody may be compared with them.
+TEST(IntegrityTest, ChecksumsOfAStepThatFailedAreAskedForAgain) {
+  BlockManager blocks({.num_blocks = 10, .block_size = 4, .integrity = true});
+  const std::vector<int32_t> tokens = Iota(8), other = Iota(4, 50);
+  const BlockTable owner = Stored(blocks, tokens), gone = Stored(blocks, other);
+  const IntegrityWork::Item first = {owner.blocks()[0], 4}, second = {owner.blocks()[1], 4};
+  IntegrityWork failed, later;
+  blocks.TakeIntegrityWork(&failed);
+  ASSERT_EQ(failed.checksums.size(), 3u);
+  EXPECT_EQ(Hit(blocks, tokens), 8);  // the step is in flight: there is nothing to compare with yet
+  blocks.TakeIntegrityWork(&later);
+  EXPECT_TRUE(later.empty());
+  blocks.EndIntegrityWork(later, /*failed=*/false);
+  EXPECT_EQ(blocks.DropPrefix({3, 4}, other), 1);
+  blocks.EndIntegrityWork(failed, /*failed=*/true);
+  EXPECT_EQ(Hit(blocks, tokens), 8);
+  blocks.TakeIntegrityWork(&later);
+  EXPECT_EQ(later.checksums, (std::vector<IntegrityWork::Item>{first, second}));
+  EXPECT_TRUE(later.verify.empty());
+  blocks.EndIntegrityWork(later, /*failed=*/false);
+  EXPECT_EQ(Hit(blocks, tokens), 8);
+  blocks.TakeIntegrityWork(&later);
+  EXPECT_EQ(later.verify, (std::vector<IntegrityWork::Item>{first, second}));
 }
 
 }  // namespace

@@ -264,6 +264,36 @@ TEST_P(KvIntegrityEngineTest, ABlockThatChangedReachesNobody) {
   collector.Join();
 }
 
+TEST_P(KvIntegrityEngineTest, AStepThatFailsBeforeItsChecksumsIsNoLossLater) {
+  RunnerHooks hooks;
+  hooks.before_step = [&](int64_t step, const ForwardBatch& batch) {
+    if (step != 2) return absl::OkStatus();
+    EXPECT_FALSE(batch.integrity.checksums.empty()) << "of the prompt";
+    return absl::InternalError("the device fell over");
+  };
+  const auto engine = MakeEngine(true, /*pool_tokens=*/8192, std::move(hooks));
+  OutputCollector collector(*engine, 1);
+  SamplingParams params;
+  params.temperature = 0;
+  params.max_tokens = 4;
+  params.ignore_eos = true;
+  engine->Start();
+  for (uint64_t handle = 1; handle <= 3; ++handle) {
+    EngineRequest request =
+        MakeEngineRequest(std::vector<int32_t>(100, 17), params, engine->info().block_size, engine->info().key_context);
+    request.handle = handle;
+    ASSERT_EQ(engine->Submit(request), absl::OkStatus());
+    const auto answer = collector.Await(handle);
+    EXPECT_EQ(answer.last.error.code(), handle == 1 ? absl::StatusCode::kInternal : absl::StatusCode::kOk)
+        << answer.last.error;
+    if (handle == 2) {
+      EXPECT_GT(answer.last.cached_tokens, 0) << "what was stored before the failure";
+    }
+  }
+  engine->Stop();
+  collector.Join();
+}
+
 std::vector<Case> Cases() {
   std::vector<Case> cases;
   for (const DeviceKind device : {DeviceKind::kReference, DeviceKind::kCpu}) {
