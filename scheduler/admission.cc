@@ -153,7 +153,10 @@ bool Scheduler::TryAdmit(Sequence* sequence, bool may_interrupt) {
     if (!kept) sequence->table.Clear();
     return false;
   }
-  QUIRE_CHECK(blocks_->Reserve(sequence->table, known, &copies_).ok());
+  if (!blocks_->Reserve(sequence->table, known, &copies_).ok()) {  // it waits on
+    if (!kept) sequence->table.Clear();
+    return false;
+  }
   sequence->num_computed = sequence->num_planned = match.num_tokens;
   if (observer_ != nullptr) observer_->OnAdmitted(*sequence, match);
   SetState(sequence, SequenceState::kRunning);

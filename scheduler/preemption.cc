@@ -19,9 +19,7 @@ bool Scheduler::MakeRoom(Sequence* sequence) {
     }
     Preempt(victim, PreemptReason::kBlocks, sequence);
   }
-  // It takes no more than is missing, and all that is unused can be taken: pins and quotas rank, they do not refuse.
-  QUIRE_CHECK(blocks_->Reserve(sequence->table, known, &copies_).ok());
-  return true;
+  return blocks_->Reserve(sequence->table, known, &copies_).ok();  // if not, it keeps what it has and tries again
 }
 
 // A sequence in flight is never preempted. Whoever wants that waits for a plan that is made with nothing in flight,

@@ -43,8 +43,8 @@ void Scheduler::Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* output
   } while (plan->empty() && num_in_flight() == 0 && PreemptIdleBeam());
 
   if (plan->empty() && num_in_flight() == 0 && HasWork()) {
-    Sequence* const first = waiting_.First();
-    QUIRE_CHECK(first != nullptr);
+    // Those that run cannot either if blocks are refused although they are unused.
+    Sequence* const first = waiting_.empty() ? running_.front() : waiting_.First();
     const absl::Status status = absl::ResourceExhaustedError(
         absl::StrFormat("no request can advance: %d of %d KV blocks are unused and none is released by waiting",
                         blocks_->num_unused(), blocks_->num_usable()));

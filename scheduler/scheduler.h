@@ -99,8 +99,9 @@ class Scheduler {
   void DropExpired(absl::Time now, StepOutputs* outputs);
 
   // DropExpired, then fills *plan with the next step. An empty plan must not be committed. With a plan in flight that
-  // means: commit that one first. If there is work and yet nothing can run, the first request in rank fails with
-  // kResourceExhausted, so repeated calls always end. REQUIRES: fewer than max_plans_in_flight are in flight.
+  // means: commit that one first. If there is work and yet nothing can run, the first that waits, or else one that
+  // runs, fails with kResourceExhausted, so repeated calls always end. REQUIRES: fewer than max_plans_in_flight are in
+  // flight.
   void Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* outputs);
 
   // The earliest plan in flight has run: appends tokens, publishes full blocks, forks, finishes, gives events.

@@ -213,6 +213,53 @@ TEST_P(SchedulerPropertyTest, AbortsFailuresAndDeadlinesTouchNobodyElse) {
   }
 }
 
+// Blocks are refused at the i-th one, for each i: of a start, of one that runs, of a copy. Whoever cannot go on then
+// fails with a reason; nothing leaks, and the others give the tokens they give alone.
+TEST_P(SchedulerPropertyTest, ARefusedBlockLeavesNothingBehind) {
+  int64_t refusals = 0, failed = 0, finished = 0;
+  for (uint32_t seed = 200; seed < 200 + (testing::kSanitized ? 3 : 12); ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    HarnessOptions options = Options(seed);
+    options.record = false;  // no trace knows of refusals
+    SchedulerHarness harness(options);
+    const int64_t nth = 1 + seed % 12;
+    bool armed = false;
+    for (int added = 0; added < 25 || harness.scheduler.HasWork();) {
+      if (added < 25 && random() % 2 == 0) {
+        SetBypass(random, &harness);
+        const std::vector<int32_t> prompt = ForkOrRandomPrompt(random, &harness);
+        harness.Add(prompt, RandomParams(random), static_cast<int32_t>(random() % 3));
+        ++added;
+      }
+      if (random() % 3 == 0) {
+        const bool fired = harness.blocks.FailAtBlock(nth) == 0;
+        refusals += armed && fired;
+        armed = true;
+      }
+      harness.Step();
+      ASSERT_FALSE(HasFailure());
+    }
+    harness.Drain();
+    for (const auto& [handle, seen] : harness.all_seen()) {
+      EXPECT_TRUE(seen.finished);
+      const SequenceOutput& last = seen.last_event;
+      if (last.finish_reason == FinishReason::kError) {
+        EXPECT_EQ(last.error.code(), absl::StatusCode::kResourceExhausted) << last.error;
+        harness.ExpectCorrectSoFar(handle);
+        ++failed;
+      } else {
+        harness.ExpectCorrect(handle);
+        ++finished;
+      }
+    }
+    harness.ExpectIdle();
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_GT(refusals, 0);
+  EXPECT_GT(finished, failed);
+}
+
 HarnessOptions With(void (*change)(HarnessOptions&)) {
   HarnessOptions options;
   change(options);
