@@ -83,12 +83,6 @@ std::vector<Variant> Variants(int32_t small_pool) {
        .caching = true,
        .late = true,
        .host_blocks = small_pool / 2},
-      {.name = "host tier, cached, one at a time",
-       .pool_blocks = small_pool,
-       .caching = true,
-       .one_at_a_time = true,
-       .host_blocks = 100 * small_pool,
-       .preemption = PreemptionMode::kSwap},
   };
 }
 

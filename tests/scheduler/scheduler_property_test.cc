@@ -225,8 +225,8 @@ TEST_P(SchedulerPropertyTest, ARefusedBlockLeavesNothingBehind) {
     SchedulerHarness harness(options);
     const int64_t nth = 1 + seed % 12;
     bool armed = false;
-    for (int added = 0; added < 25 || harness.scheduler.HasWork();) {
-      if (added < 25 && random() % 2 == 0) {
+    for (int added = 0; added < 15 || harness.scheduler.HasWork();) {
+      if (added < 15 && random() % 2 == 0) {
         SetBypass(random, &harness);
         const std::vector<int32_t> prompt = ForkOrRandomPrompt(random, &harness);
         harness.Add(prompt, RandomParams(random), static_cast<int32_t>(random() % 3));
