@@ -9,8 +9,9 @@
 
 namespace quire {
 
-// Positions by rank, the leftmost of equal ranks first. Long inputs are dealt out to ranges of ranks, each of which
-// becomes a heap when its turn comes: one heap of a million entries would miss the processor's cache at every level.
+// Positions by rank, the leftmost of equal ranks first. What comes is dealt out to ranges of ranks; when the turn of a
+// range comes it is sorted and read from its beginning, beside a heap of what comes for it from then on. One heap of a
+// million entries would miss the processor's cache at every level, and runs of one rank are sorted as they come.
 class RankQueue {
  public:
   // Of about `size` entries with ranks in [0, max_rank].
@@ -25,28 +26,37 @@ class RankQueue {
     const uint64_t key = static_cast<uint64_t>(rank) << 32 | static_cast<uint32_t>(position);
     const auto range = static_cast<size_t>(rank >> shift_);
     if (range >= next_range_) return later_[range].push_back(key);
-    now_.push_back(key);
-    std::push_heap(now_.begin(), now_.end(), std::greater<>());
+    late_.push_back(key);
+    std::push_heap(late_.begin(), late_.end(), std::greater<>());
   }
 
   // The first in order; false if there is none.
   bool Pop(int32_t* rank, int32_t* position) {
-    while (now_.empty()) {
+    while (at_ == sorted_.size() && late_.empty()) {
       if (next_range_ == later_.size()) return false;
-      now_ = std::exchange(later_[next_range_++], {});
-      std::make_heap(now_.begin(), now_.end(), std::greater<>());
+      sorted_ = std::exchange(later_[next_range_++], {});
+      at_ = 0;
+      if (!std::is_sorted(sorted_.begin(), sorted_.end())) std::sort(sorted_.begin(), sorted_.end());
     }
-    std::pop_heap(now_.begin(), now_.end(), std::greater<>());
-    *rank = static_cast<int32_t>(now_.back() >> 32);
-    *position = static_cast<int32_t>(now_.back() & 0xFFFFFFFF);
-    now_.pop_back();
+    uint64_t key;
+    if (late_.empty() || (at_ < sorted_.size() && sorted_[at_] < late_.front())) {
+      key = sorted_[at_++];
+    } else {
+      std::pop_heap(late_.begin(), late_.end(), std::greater<>());
+      key = late_.back();
+      late_.pop_back();
+    }
+    *rank = static_cast<int32_t>(key >> 32);
+    *position = static_cast<int32_t>(key & 0xFFFFFFFF);
     return true;
   }
 
  private:
-  int shift_ = 0;                             // rank >> shift_ is its range
-  size_t next_range_ = 0;                     // entries of the ranges before it are in now_
-  std::vector<uint64_t> now_;                 // a heap, the least first
+  int shift_ = 0;                 // rank >> shift_ is its range
+  size_t next_range_ = 0;         // entries of the ranges before it are in sorted_ and late_, or gone
+  std::vector<uint64_t> sorted_;  // of the latest range, read up to at_
+  size_t at_ = 0;
+  std::vector<uint64_t> late_;                // a heap, the least first
   std::vector<std::vector<uint64_t>> later_;  // by range
 };
 
