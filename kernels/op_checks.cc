@@ -68,6 +68,31 @@ absl::Status CheckLogprobCount(const char* what, int32_t count, int32_t min) {
   return CheckRange(what, count, min, INT32_MAX);
 }
 
+// One bit an id, or nothing.
+absl::Status CheckMask(const char* what, absl::Span<const uint32_t> mask, int64_t vocab) {
+  const auto words = static_cast<int64_t>(mask.size());
+  if (words == 0 || words == (vocab + 31) / 32) return absl::OkStatus();
+  return InvalidArgumentError(StrFormat("%s has %d words, expected none or %d", what, words, (vocab + 31) / 32));
+}
+
+// What memory depends on: sizes and ids.
+absl::Status CheckRules(const SampleRow& row, const SamplingRules& rules, int64_t vocab) {
+  QUIRE_RETURN_IF_ERROR(CheckMask("SampleTokens: allowed_ids", rules.allowed_ids, vocab));
+  QUIRE_RETURN_IF_ERROR(CheckMask("SampleTokens: dry_breakers", rules.dry_breakers, vocab));
+  for (const std::vector<int32_t>& word : rules.bad_words) {
+    if (word.empty()) return InvalidArgumentError("SampleTokens: a bad word is empty");
+    QUIRE_RETURN_IF_ERROR(CheckIds("SampleTokens: bad_words", word, vocab));
+  }
+  for (const LogitBias& bias : rules.logit_bias) {
+    QUIRE_RETURN_IF_ERROR(CheckRange("SampleTokens: logit_bias", bias.token_id, 0, vocab - 1));
+  }
+  QUIRE_RETURN_IF_ERROR(CheckRange("SampleTokens: dry_allowed_length", rules.dry_allowed_length, 1, INT32_MAX));
+  QUIRE_RETURN_IF_ERROR(CheckRange("SampleTokens: no_repeat_ngram_size", rules.no_repeat_ngram_size, 0, INT32_MAX));
+  const auto num_tokens = static_cast<int64_t>(row.tokens.size());
+  QUIRE_RETURN_IF_ERROR(CheckRange("SampleTokens: prompt_len", row.prompt_len, 0, num_tokens));
+  return CheckIds("SampleTokens: tokens", row.tokens, vocab);
+}
+
 absl::Status CheckSampleRow(const SampleRow& row, int64_t num_rows, int64_t vocab) {
   QUIRE_RETURN_IF_ERROR(CheckRange("SampleTokens: logits_row", row.logits_row, 0, num_rows - 1));
   if (!(row.temperature >= 0) || std::isinf(row.temperature)) {
@@ -80,11 +105,8 @@ absl::Status CheckSampleRow(const SampleRow& row, int64_t num_rows, int64_t voca
     return InvalidArgumentError(StrFormat("SampleTokens: top_p is %g, expected above 0 and up to 1", row.top_p));
   }
   QUIRE_RETURN_IF_ERROR(CheckLogprobCount("SampleTokens: num_logprobs", row.num_logprobs, SampleRow::kNoLogprobs));
-  const auto mask_words = static_cast<int64_t>(row.allowed_mask.size());
-  if (mask_words != 0 && mask_words != (vocab + 31) / 32) {
-    return InvalidArgumentError(
-        StrFormat("SampleTokens: allowed_mask has %d words, expected none or %d", mask_words, (vocab + 31) / 32));
-  }
+  QUIRE_RETURN_IF_ERROR(CheckMask("SampleTokens: allowed_mask", row.allowed_mask, vocab));
+  if (row.rules != nullptr) QUIRE_RETURN_IF_ERROR(CheckRules(row, *row.rules, vocab));
   return CheckIds("SampleTokens: banned_ids", row.banned_ids, vocab);
 }
 

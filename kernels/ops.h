@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/base/dtype.h"
+#include "kernels/base/sampling_rules.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/tensor_view.h"
 
@@ -175,9 +176,9 @@ struct CopyBlocksParams {
 
 // --- sampling (host values; the logic is kernels/sampling.h on every CPU backend)
 
-// How the next token of one sequence is chosen from its row of logits. Order: ids that may not come; raw
-// log-probabilities are taken before; [temperature == 0: the lowest id with the highest logit] / temperature, min_p,
-// top_k, top_p, draw.
+// How the next token of one sequence is chosen from its row of logits. Order: raw log-probabilities are taken; ids that
+// may not come, rules for logits; [temperature == 0: the lowest id with the highest logit]; rules for distributions,
+// / temperature, min_p, top_k, top_p, draw. kernels/README.md has it in full.
 struct SampleRow {
   int32_t logits_row = 0;
   float temperature = 0;  // >= 0; 0 is greedy
@@ -191,6 +192,11 @@ struct SampleRow {
   absl::Span<const int32_t> banned_ids = {};  // host: logits taken as -inf
   // host, [ceil(V / 32)]: so are those of ids i whose bit i % 32 of word i / 32 is 0. Empty: none.
   absl::Span<const uint32_t> allowed_mask = {};
+  const SamplingRules* rules = nullptr;   // what few requests ask for; null: nothing
+  absl::Span<const int32_t> tokens = {};  // host: the sequence so far, prompt first. Only rules read it
+  int32_t prompt_len = 0;                 // tokens of the prompt among them
+  float mirostat_bound = 0;               // if the rules keep state: in bits, at first twice their tau
+  bool wants_processed_logprobs = false;  // of what the token is drawn from, instead of raw ones
 
   static constexpr int32_t kNoLogprobs = -2;
 };
@@ -209,11 +215,13 @@ struct SampledToken {
   int32_t logprobs_begin =
       0;  // entries: first the chosen (or target) token, then the best ids, best first, ties by id;
   int32_t logprobs_count = 0;  // the chosen one is repeated there if it is among the best. Count 0 if not asked for.
-  int32_t rank =
-      0;  // 1-based rank of the chosen token by raw logit, ties by id; 0 if log-probabilities were not asked for
+  int32_t rank = 0;  // 1-based rank of the chosen token by log-probability, ties by id; 0 if these were not asked for
+  float mirostat_bound = 0;  // for the next token's row, if the rules keep state
 };
 
-// Flat storage of log-probabilities: natural log of the softmax of the raw logits. Reused between steps.
+// Flat storage of log-probabilities: natural log of the softmax of the raw logits; processed ones are of the
+// probability that a token is drawn with (greedy: of the softmax behind the rules for logits), without ids that cannot
+// come. Reused between steps.
 struct TokenLogprob {
   int32_t token_id = 0;
   float logprob = 0;

@@ -12,30 +12,21 @@
 namespace quire {
 namespace {
 
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 // First number of candidates that top-p alone looks at; nearly always enough.
 constexpr int64_t kFirstCandidates = 64;
 
-// Sets the logits whose bits are 0 to -inf.
-void KeepAllowed(absl::Span<const uint32_t> mask, absl::Span<float> logits) {
-  const int64_t size = static_cast<int64_t>(logits.size());
-  for (int64_t begin = 0; begin < size; begin += 32) {
-    const uint32_t word = mask[begin / 32];
-    if (word == ~uint32_t{0}) continue;
-    const int64_t end = std::min(begin + 32, size);
-    for (int64_t id = begin; id < end; ++id) {
-      if ((word >> (id - begin) & 1) == 0) logits[id] = kMinusInfinity;
-    }
-  }
-}
+bool IsGreedy(float temperature) { return temperature < kGreedyTemperature; }
 
-// The logits with the ids that may not come at -inf: `logits` itself if all may.
-absl::Span<const float> MaskLogits(absl::Span<const float> logits, const SampleRow& row, std::vector<float>* copy) {
-  if (row.banned_ids.empty() && row.allowed_mask.empty()) return logits;
-  copy->assign(logits.begin(), logits.end());
-  if (!row.allowed_mask.empty()) KeepAllowed(row.allowed_mask, absl::MakeSpan(*copy));
-  for (const int32_t id : row.banned_ids) (*copy)[id] = kMinusInfinity;
-  return *copy;
+// The logits behind masks and rules: `logits` itself if nothing changes them.
+absl::Span<const float> AdjustLogits(absl::Span<const float> logits, const SampleRow& row, SamplingScratch* scratch) {
+  const bool has_rules = row.rules != nullptr && row.rules->adjusts_logits();
+  if (row.banned_ids.empty() && row.allowed_mask.empty() && !has_rules) return logits;
+  std::vector<float>& copy = scratch->logits;
+  copy.assign(logits.begin(), logits.end());
+  if (!row.allowed_mask.empty()) KeepAllowed(row.allowed_mask, absl::MakeSpan(copy));
+  for (const int32_t id : row.banned_ids) copy[id] = kMinusInfinity;
+  if (has_rules) ApplyLogitRules(*row.rules, row.tokens, row.prompt_len, absl::MakeSpan(copy), &scratch->rules);
+  return copy;
 }
 
 // Turns values of `candidates`, best first, into weights relative to the best one and cuts those below min_p.
@@ -82,7 +73,7 @@ void SelectTopP(absl::Span<const float> logits, float max, const SampleRow& row,
 void ComputeSparse(absl::Span<const float> logits, const MaxScan& scan, const SampleRow& row,
                    TokenDistribution* distribution) {
   std::vector<Candidate>& sparse = distribution->sparse;
-  if (row.temperature < kGreedyTemperature) {
+  if (IsGreedy(row.temperature)) {
     sparse.assign(1, Candidate{1, scan.argmax});
   } else if (row.top_k > 0 && row.top_k < static_cast<int64_t>(logits.size())) {
     SelectTopK(logits, row.top_k, &sparse);
@@ -93,6 +84,57 @@ void ComputeSparse(absl::Span<const float> logits, const MaxScan& scan, const Sa
   }
   std::sort(sparse.begin(), sparse.end(), [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
   distribution->total = SumOfWeights(sparse);
+}
+
+// Temperature, min-p, top-k, top-p.
+void Select(absl::Span<const float> logits, const MaxScan& scan, const SampleRow& row,
+            TokenDistribution* distribution) {
+  const bool top_k_off = row.top_k <= 0 || row.top_k >= static_cast<int64_t>(logits.size());
+  distribution->is_sparse = IsGreedy(row.temperature) || !top_k_off || row.top_p < 1;
+  if (distribution->is_sparse) return ComputeSparse(logits, scan, row, distribution);
+  distribution->total = ExpWeights(logits, scan.max, row.temperature, row.min_p, absl::MakeSpan(distribution->weights),
+                                   absl::MakeSpan(distribution->block_sums));
+}
+
+// The same with the rules' part: top-n-sigma, dynamic temperature, typical before and XTC behind, or mirostat.
+void SelectByRules(absl::Span<const float> adjusted, MaxScan scan, const SampleRow& row, SamplingScratch* scratch) {
+  const SamplingRules& rules = *row.rules;
+  TokenDistribution& distribution = scratch->distribution;
+  if (adjusted.data() != scratch->logits.data()) scratch->logits.assign(adjusted.begin(), adjusted.end());
+  const absl::Span<float> logits = absl::MakeSpan(scratch->logits);
+  const absl::Span<float> weights = absl::MakeSpan(distribution.weights);
+  const absl::Span<double> block_sums = absl::MakeSpan(distribution.block_sums);
+  SampleRow plain = row;
+  if (rules.top_n_sigma > 0) KeepWithinSigma(scan.max, rules.top_n_sigma, logits);
+  if (rules.dynatemp_range > 0) {
+    plain.temperature = DynamicTemperature(logits, scan.max, row.temperature, rules, weights, block_sums);
+  }
+  if (rules.mirostat_tau > 0 && !IsGreedy(plain.temperature)) {
+    plain.min_p = 0, plain.top_k = 0, plain.top_p = 1;
+    Select(logits, scan, plain, &distribution);
+    CutSurprises(row.mirostat_bound, &distribution);
+    return;
+  }
+  if (rules.typical_p < 1 && !IsGreedy(plain.temperature)) {
+    KeepTypical(scan.max, plain.temperature, rules.typical_p, logits, weights, block_sums, &scratch->candidates);
+    scan = ScanMax(logits);
+  }
+  Select(logits, scan, plain, &distribution);
+  const float chance = UniformFloat(row.seed, row.sequence_index, row.output_position, RandomPurpose::kXtc);
+  if (chance < rules.xtc_probability) ExcludeTopChoices(rules.xtc_threshold, &distribution);
+}
+
+// Makes a sparse distribution one of the whole vocabulary.
+void SpreadWeights(TokenDistribution* distribution) {
+  std::fill(distribution->weights.begin(), distribution->weights.end(), 0.0f);
+  for (const Candidate& candidate : distribution->sparse) distribution->weights[candidate.id] = candidate.value;
+}
+
+// The bound on surprises behind one: nearer to tau by a part of what it was off.
+float NextBound(const SampleRow& row, const TokenDistribution& distribution, int32_t token_id) {
+  if (IsGreedy(row.temperature)) return row.mirostat_bound;
+  const double surprise = -std::log2(ProbabilityOf(distribution, token_id));
+  return static_cast<float>(row.mirostat_bound - row.rules->mirostat_eta * (surprise - row.rules->mirostat_tau));
 }
 
 int32_t DrawSparse(const TokenDistribution& distribution, double target) {
@@ -142,19 +184,50 @@ absl::Status CheckLogprobRoom(const SampleTokensParams& params) {
       absl::StrFormat("SampleTokens: %d log-probabilities in one step, at most 2^31 - 1 are allowed", entries));
 }
 
-// Fills `entries` (of size MaxLogprobs) and the remaining fields of *result for its token. The logits are not bad.
+// Fills `entries` (of size MaxLogprobs) and the remaining fields of *result for its token: `logprob` gives that of a
+// value in the order of `values`, [V].
+template <typename Logprob>
+void FillLogprobs(absl::Span<const float> values, Logprob logprob, absl::Span<TokenLogprob> entries,
+                  std::vector<Candidate>* best, SampledToken* result) {
+  const auto entry = [&](int32_t id, float value) { return TokenLogprob{id, static_cast<float>(logprob(value))}; };
+  SelectTopK(values, static_cast<int64_t>(entries.size()) - 1, best);
+  while (!best->empty() && logprob(best->back().value) == kMinusInfinity) best->pop_back();
+  entries[0] = entry(result->token_id, values[result->token_id]);
+  for (size_t i = 0; i < best->size(); ++i) entries[i + 1] = entry((*best)[i].id, (*best)[i].value);
+  result->logprobs_count = static_cast<int32_t>(best->size()) + 1;
+  result->rank = RankOf(values, result->token_id);
+}
+
+// Of the softmax of the logits, which are not bad.
 void ReportLogprobs(absl::Span<const float> logits, float max, absl::Span<TokenLogprob> entries,
                     std::vector<Candidate>* best, SampledToken* result) {
   if (entries.empty()) return;
   const double log_sum = LogSumExp(logits, max);
-  const auto entry = [log_sum](int32_t id, float logit) {
-    return TokenLogprob{id, static_cast<float>(static_cast<double>(logit) - log_sum)};
-  };
-  SelectTopK(logits, static_cast<int64_t>(entries.size()) - 1, best);
-  entries[0] = entry(result->token_id, logits[result->token_id]);
-  for (size_t i = 0; i < best->size(); ++i) entries[i + 1] = entry((*best)[i].id, (*best)[i].value);
-  result->logprobs_count = static_cast<int32_t>(best->size()) + 1;
-  result->rank = RankOf(logits, result->token_id);
+  FillLogprobs(
+      logits, [log_sum](float logit) { return logit - log_sum; }, entries, best, result);
+}
+
+bool Filters(const SampleRow& row) {
+  return row.min_p > 0 || row.top_k > 0 || row.top_p < 1 || (row.rules != nullptr && row.rules->shapes_distribution());
+}
+
+// Of what the token was drawn from.
+void ReportProcessed(absl::Span<const float> raw, const SampleRow& row, absl::Span<TokenLogprob> entries,
+                     SamplingScratch* scratch, SampledToken* result) {
+  if (entries.empty()) return;
+  std::vector<Candidate>* const best = &scratch->candidates;
+  const TokenDistribution& distribution = scratch->distribution;
+  if (IsGreedy(row.temperature) || !Filters(row)) {
+    const absl::Span<const float> adjusted = AdjustLogits(raw, row, scratch);
+    const float max = ScanMax(adjusted).max;
+    if (IsGreedy(row.temperature)) return ReportLogprobs(adjusted, max, entries, best, result);
+    const double log_total = std::log(distribution.total);
+    const auto logprob = [&](float logit) { return (double{logit} - max) / row.temperature - log_total; };
+    return FillLogprobs(adjusted, logprob, entries, best, result);
+  }
+  if (distribution.is_sparse) SpreadWeights(&scratch->distribution);
+  const auto logprob = [&](float weight) { return std::log(weight / distribution.total); };
+  FillLogprobs(distribution.weights, logprob, entries, best, result);
 }
 
 void SampleOne(absl::Span<const float> logits, const SampleRow& row, absl::Span<TokenLogprob> entries,
@@ -165,7 +238,14 @@ void SampleOne(absl::Span<const float> logits, const SampleRow& row, absl::Span<
   if (result->bad_logits) return;
   const float uniform = UniformFloat(row.seed, row.sequence_index, row.output_position, RandomPurpose::kDraw);
   result->token_id = DrawToken(distribution, uniform);
-  ReportLogprobs(logits, distribution.raw_max, entries, &scratch->candidates, result);
+  if (row.rules != nullptr && row.rules->keeps_state()) {
+    result->mirostat_bound = NextBound(row, distribution, result->token_id);
+  }
+  if (row.wants_processed_logprobs) {
+    ReportProcessed(logits, row, entries, scratch, result);
+  } else {
+    ReportLogprobs(logits, distribution.raw_max, entries, &scratch->candidates, result);
+  }
 }
 
 void ScoreOne(absl::Span<const float> logits, const ScoreRow& row, absl::Span<TokenLogprob> entries,
@@ -195,22 +275,21 @@ void AssignLogprobRoom(absl::Span<const Row> rows, int64_t vocab, absl::Span<Sam
 void ComputeDistribution(absl::Span<const float> logits, const SampleRow& row, SamplingScratch* scratch) {
   TokenDistribution& distribution = scratch->distribution;
   const MaxScan raw = ScanMax(logits);
-  const absl::Span<const float> masked = MaskLogits(logits, row, &scratch->masked_logits);
-  const MaxScan scan = masked.data() == logits.data() ? raw : ScanMax(masked);
-  distribution.bad_logits = raw.bad || scan.argmax < 0;
+  distribution.bad_logits = raw.bad || raw.argmax < 0;
+  if (distribution.bad_logits) return;
+  const absl::Span<const float> adjusted = AdjustLogits(logits, row, scratch);
+  const MaxScan scan = adjusted.data() == logits.data() ? raw : ScanMax(adjusted);
+  distribution.bad_logits = scan.bad || scan.argmax < 0;
   if (distribution.bad_logits) return;
 
   distribution.raw_max = raw.max;
   const int64_t vocab = static_cast<int64_t>(logits.size());
   distribution.weights.resize(vocab);
   distribution.block_sums.resize((vocab + kWeightBlock - 1) / kWeightBlock);
-  const bool top_k_off = row.top_k <= 0 || row.top_k >= vocab;
-  distribution.is_sparse = row.temperature < kGreedyTemperature || !top_k_off || row.top_p < 1;
-  if (distribution.is_sparse) {
-    ComputeSparse(masked, scan, row, &distribution);
+  if (row.rules != nullptr && row.rules->shapes_distribution() && !IsGreedy(row.temperature)) {
+    SelectByRules(adjusted, scan, row, scratch);
   } else {
-    distribution.total = ExpWeights(masked, scan.max, row.temperature, row.min_p, absl::MakeSpan(distribution.weights),
-                                    absl::MakeSpan(distribution.block_sums));
+    Select(adjusted, scan, row, &distribution);
   }
 }
 

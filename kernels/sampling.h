@@ -6,7 +6,9 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/logit_rules.h"
 #include "kernels/ops.h"
+#include "kernels/sampling_filters.h"
 #include "kernels/vocab_scan.h"
 
 // Ops::SampleTokens of the host backends. The rules are those of vLLM (interface in kernels/ops.h); equal values are
@@ -17,24 +19,12 @@ namespace quire {
 // Below this temperature a row is greedy.
 inline constexpr float kGreedyTemperature = 1e-5f;
 
-// What may be drawn for one row: ids in ascending order with weights that sum to `total`. Either `sparse`, or `weights`
-// of the whole vocabulary with sums of its blocks of kWeightBlock. A weight is relative to the best id's 1; below 1e-37
-// it is 0.
-struct TokenDistribution {
-  bool bad_logits = false;  // and then nothing else is set
-  float raw_max = 0;        // highest of the raw logits
-  bool is_sparse = true;
-  std::vector<Candidate> sparse;
-  std::vector<float> weights;
-  std::vector<double> block_sums;
-  double total = 0;
-};
-
 // Working memory of one thread; grows to the vocabulary's size and is then reused.
 struct SamplingScratch {
   TokenDistribution distribution;
-  std::vector<float> masked_logits;
+  std::vector<float> logits;  // a copy, where masks and rules change some
   std::vector<Candidate> candidates;
+  RuleScratch rules;
 };
 
 // Sets scratch->distribution from the raw logits of one row and the parameters in `row`.

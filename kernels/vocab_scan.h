@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -8,6 +9,8 @@
 // Passes over one row of logits, the inner loops of sampling. Results are the same on every x86-64 machine (SSE2 only,
 // fixed orders of addition). Thread-safe.
 namespace quire {
+
+inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 struct MaxScan {
   float max = 0;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/sampling.h"
 #include "kernels/sim/step_time.h"
 
 namespace quire {
@@ -79,7 +80,13 @@ class SimRunner : public ModelRunner {
     result->samples.clear();
     result->scores.clear();
     result->logprobs.clear();
-    for (const SampleRow& row : batch_->samples) Sample(row, result);
+    for (const SampleRow& row : batch_->samples) {
+      if (row.rules != nullptr || row.wants_processed_logprobs) {
+        QUIRE_RETURN_IF_ERROR(SampleByRules(row, result));
+      } else {
+        Sample(row, result);
+      }
+    }
     for (const ScoreRow& row : batch_->scores) {
       result->scores.push_back(Report(Vocabulary(row.logits_row), row.target_id, row.num_logprobs, result));
     }
@@ -207,6 +214,21 @@ class SimRunner : public ModelRunner {
     return {static_cast<int32_t>(Digest(row) % vocab_size()), vocab_size()};
   }
 
+  // Rules, and log-probabilities of what is drawn from, are as of real logits.
+  absl::Status SampleByRules(const SampleRow& row, StepResult* result) {
+    const RankedVocabulary vocabulary = Vocabulary(row.logits_row);
+    logits_.resize(vocab_size());
+    for (int32_t id = 0; id < vocab_size(); ++id) logits_[id] = vocabulary.LogProb(vocabulary.RankOf(id));
+    SampleRow only = row;
+    only.logits_row = 0;
+    SampleTokensParams params;
+    params.logits = F32Matrix(logits_.data(), 1, vocab_size());
+    params.rows = {&only, 1};
+    params.sampled = {&result->samples.emplace_back(), 1};
+    params.logprobs = &result->logprobs;
+    return SampleTokens(params, pool_, {&scratch_, 1});
+  }
+
   void Sample(const SampleRow& row, StepResult* result) {
     const RankedVocabulary vocabulary = Vocabulary(row.logits_row);
     int32_t rank = 0;
@@ -268,6 +290,10 @@ class SimRunner : public ModelRunner {
   SimRunnerOptions options_;
   uint64_t* fingerprints_;               // [num_kv_blocks * block_size]
   const ForwardBatch* batch_ = nullptr;  // in flight
+  // For rows with rules.
+  ThreadPool pool_{1};
+  SamplingScratch scratch_;
+  std::vector<float> logits_;
 };
 
 }  // namespace

@@ -22,7 +22,7 @@ constexpr std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, st
 }
 
 // What the number is for: different purposes never share a number.
-enum class RandomPurpose : uint32_t { kDraw = 0 };
+enum class RandomPurpose : uint32_t { kDraw = 0, kXtc = 1 };
 
 // Uniform in [0, 1) with 24 bits, keyed by (seed, sequence index of the request, output position, purpose).
 constexpr float UniformFloat(uint64_t seed, uint32_t sequence_index, uint32_t output_position, RandomPurpose purpose) {

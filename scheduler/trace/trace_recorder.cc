@@ -213,7 +213,7 @@ void TraceRecorder::AddBlocks(const BlockTable& table, int32_t begin) {
 
 void TraceRecorder::AddSampleRow(const SampleRow& row) {
   const auto& [logits_row, temperature, min_p, top_k, top_p, seed, sequence_index, output_position, num_logprobs,
-               banned_ids, allowed_mask] = row;
+               banned_ids, allowed_mask, rules, tokens, prompt_len, mirostat_bound, wants_processed_logprobs] = row;
   for (const float number : {temperature, min_p, top_p}) digested_.push_back(std::bit_cast<int32_t>(number));
   for (const uint32_t number : {static_cast<uint32_t>(logits_row), static_cast<uint32_t>(top_k), sequence_index,
                                 output_position, static_cast<uint32_t>(num_logprobs)}) {
@@ -222,7 +222,8 @@ void TraceRecorder::AddSampleRow(const SampleRow& row) {
   AddWord(seed, &digested_);
   AddWord(banned_ids.size(), &digested_);
   for (const int32_t id : banned_ids) digested_.push_back(permutation_(id));
-  (void)allowed_mask;  // what it does is in the sampled ids; a replay has none
+  // What these do is in the sampled ids; a replay has none of them.
+  (void)allowed_mask, (void)rules, (void)tokens, (void)prompt_len, (void)mirostat_bound, (void)wants_processed_logprobs;
 }
 
 // Structured bindings as in trace_fields.h: what is added to a plan does not compile here until it counts.

@@ -32,66 +32,6 @@ std::vector<float> RandomLogits(int size, uint32_t seed, float scale = 4) {
   return logits;
 }
 
-// The part of the reference cases that needs no penalty, bias or bad word: what SampleRow can say.
-bool IsOurs(const Json& params) {
-  return params.value("repetition_penalty", 1.0) == 1 && params.value("presence_penalty", 0.0) == 0 &&
-         params.value("frequency_penalty", 0.0) == 0 && params["logit_bias"].empty() &&
-         params["allowed_token_ids"].is_null() && params["bad_words_token_ids"].empty() &&
-         !params.contains("typical_p");
-}
-
-// Within 1e-5 and the same survivors. Those with less than 1e-37 are none of ours: weights are f32, and a draw has 24
-// bits.
-bool Near(const std::vector<double>& actual, const std::vector<double>& expected) {
-  for (size_t i = 0; i < expected.size(); ++i) {
-    if (std::abs(actual[i] - expected[i]) > 1e-5 || (actual[i] > 1e-37) != (expected[i] > 1e-37)) return false;
-  }
-  return actual.size() == expected.size();
-}
-
-// `probs` with only the first `keep` of the tied `ids` left, renormalised.
-std::vector<double> KeepTied(std::vector<double> probs, const Json& tie, size_t keep) {
-  std::vector<int> ids = tie["ids"].get<std::vector<int>>();
-  double tied = 0, sum = 0;
-  for (int id : ids) tied = std::max(tied, probs[id]);
-  for (size_t i = 0; i < ids.size(); ++i) probs[ids[i]] = i < keep ? tied : 0;
-  for (double p : probs) sum += p;
-  for (double& p : probs) p /= sum;
-  return probs;
-}
-
-TEST(SamplingTest, ReferenceDistributions) {
-  const auto path = testing::RefPath("sampling.jsonl");
-  if (!path) GTEST_SKIP() << "no sampling.jsonl";
-  int checked = 0;
-  for (const Json& c : testing::ReadJsonLines(*path)) {
-    const Json& params = c["params"];
-    if (!IsOurs(params)) continue;
-    SCOPED_TRACE(c["name"].get<std::string>());
-    ++checked;
-    SampleRow row;
-    row.temperature = params["temperature"].get<float>();
-    row.min_p = params["min_p"].get<float>();
-    row.top_k = params["top_k"].get<int32_t>();
-    row.top_p = params["top_p"].get<float>();
-    std::vector<int32_t> banned;
-    if (c["output_ids"].size() < params["min_tokens"].get<size_t>()) {
-      banned = params["stop_token_ids"].get<std::vector<int32_t>>();
-    }
-    row.banned_ids = banned;
-    const std::vector<float> logits = LogitsOf(c["logits"]);
-    const std::vector<double> actual = FinalProbabilities(logits, row);
-    const auto expected = c["probs"].get<std::vector<double>>();
-    bool ok = Near(actual, expected);
-    if (c.contains("alt_probs")) ok |= Near(actual, c["alt_probs"].get<std::vector<double>>());
-    if (c.contains("tie_at_top_k")) {
-      ok |= Near(actual, KeepTied(expected, c["tie_at_top_k"], c["tie_at_top_k"]["keep"].get<size_t>()));
-    }
-    EXPECT_TRUE(ok);
-  }
-  EXPECT_GE(checked, 50);
-}
-
 struct Fixture {
   explicit Fixture(int threads = 2) : pool(threads), scratch(threads) {}
 
@@ -346,6 +286,94 @@ TEST(SamplingTest, RowsDoNotDependOnEachOtherOrOnThreads) {
       const TokenLogprob& b = together.logprobs[together.sampled[r].logprobs_begin + i];
       EXPECT_EQ(a.token_id, b.token_id);
       EXPECT_EQ(a.logprob, b.logprob);
+    }
+  }
+}
+
+// B060: the best one of the best one is the best one.
+TEST(SamplingTest, B060TopK1AndTinyTopPAreGreedy) {
+  Fixture fixture(1);
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    const std::vector<float> logits = RandomLogits(300, seed);
+    ASSERT_TRUE(fixture
+                    .Sample(logits, 300,
+                            {{.temperature = 0},
+                             {.temperature = 1, .top_k = 1, .seed = seed},
+                             {.temperature = 1.5f, .top_p = 1e-6f, .seed = seed},
+                             {.temperature = 1, .min_p = 1, .seed = seed}})
+                    .ok());
+    for (const SampledToken& token : fixture.sampled) EXPECT_EQ(token.token_id, fixture.sampled[0].token_id);
+  }
+}
+
+// B062: a result depends on the request and its seed, whatever the order of the batch.
+TEST(SamplingTest, B062OrderInTheBatchChangesNothing) {
+  constexpr int kVocab = 500, kRows = 8;
+  Fixture fixture(2);
+  const std::vector<float> logits = RandomLogits(kVocab * kRows, 42);
+  std::vector<SampleRow> rows;
+  for (int32_t r = 0; r < kRows; ++r) {
+    rows.push_back({.logits_row = r, .temperature = 0.6f, .top_k = 40, .top_p = 0.95f, .seed = 42});
+  }
+  ASSERT_TRUE(fixture.Sample(logits, kVocab, rows).ok());
+  std::vector<int32_t> ids;
+  for (const SampledToken& token : fixture.sampled) ids.push_back(token.token_id);
+  std::mt19937 random(1);
+  for (int round = 0; round < 3; ++round) {
+    std::shuffle(rows.begin(), rows.end(), random);
+    ASSERT_TRUE(fixture.Sample(logits, kVocab, rows).ok());
+    for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(fixture.sampled[i].token_id, ids[rows[i].logits_row]);
+  }
+}
+
+// B064, B068, B069: what is off, or keeps more than there is, is the same as unset.
+TEST(SamplingTest, B064B068B069NeutralValuesAreOff) {
+  const std::vector<float> logits = RandomLogits(64, 8);
+  const std::vector<double> unset = FinalProbabilities(logits, {.temperature = 0.8f});
+  for (const int32_t top_k : {0, -1, 64, 65, 9999999}) {
+    EXPECT_EQ(FinalProbabilities(logits, {.temperature = 0.8f, .top_k = top_k}), unset) << top_k;
+  }
+  SamplingRules neutral;
+  neutral.repeat_last_n = 5;
+  neutral.xtc_threshold = 0.3f;
+  neutral.mirostat_eta = 0.5f;
+  const std::vector<int32_t> tokens = {1, 2, 3};
+  EXPECT_EQ(
+      FinalProbabilities(logits, {.temperature = 0.8f, .min_p = 0, .top_p = 1, .rules = &neutral, .tokens = tokens}),
+      unset);
+}
+
+// B078: a token's raw log-probability is the same whatever it is drawn by.
+TEST(SamplingTest, B078RawLogprobsDoNotDependOnTemperature) {
+  Fixture fixture(1);
+  const std::vector<float> logits = RandomLogits(100, 4);
+  std::vector<SampleRow> rows;
+  for (const float temperature : {0.0f, 0.5f, 1.0f, 1.5f}) {
+    rows.push_back({.temperature = temperature, .top_p = 0.0001f, .num_logprobs = -1});
+  }
+  ASSERT_TRUE(fixture.Sample(logits, 100, rows).ok());
+  for (const SampledToken& token : fixture.sampled) {
+    for (int32_t i = 0; i < token.logprobs_count; ++i) {
+      const TokenLogprob &first = fixture.logprobs[fixture.sampled[0].logprobs_begin + i],
+                         &other = fixture.logprobs[token.logprobs_begin + i];
+      EXPECT_EQ(first.token_id, other.token_id);
+      EXPECT_EQ(first.logprob, other.logprob);
+    }
+  }
+}
+
+// B082: whatever the draw, the id is one of the vocabulary and one that may come.
+TEST(SamplingTest, B082EveryDrawIsAValidToken) {
+  for (uint32_t seed = 0; seed <= 200; ++seed) {
+    std::vector<float> logits = RandomLogits(1000, seed, 20);
+    for (size_t i = seed % 7; i < logits.size(); i += 7) logits[i] = -kInfinity;
+    SamplingScratch scratch;
+    for (const float top_p : {0.3f, 0.95f, 1.0f}) {
+      ComputeDistribution(logits, {.temperature = 0.9f, .top_p = top_p}, &scratch);
+      for (const float uniform : {0.0f, 0.25f, 0x1.fffffep-1f}) {
+        const int32_t id = DrawToken(scratch.distribution, uniform);
+        ASSERT_TRUE(id >= 0 && id < 1000 && logits[id] > -kInfinity);
+      }
     }
   }
 }

@@ -35,6 +35,19 @@ class FakeTokenizer final : public Tokenizer {
     for (char c : text) ids.push_back(static_cast<unsigned char>(c));
     return ids;
   }
+  absl::StatusOr<Encoding> EncodeWith(std::string_view text, const EncodeOptions& options) const override {
+    absl::StatusOr<std::vector<int32_t>> ids = Encode(text, options.add_special_tokens);
+    if (!ids.ok()) return ids.status();
+    const int64_t specials = options.add_special_tokens ? 1 : 0;
+    if (options.max_tokens >= 0 && options.max_tokens < specials)
+      return absl::InvalidArgumentError("no room for the special tokens");
+    const int64_t excess = options.max_tokens < 0 ? 0 : static_cast<int64_t>(ids->size()) - options.max_tokens;
+    if (excess > 0) {
+      const auto first = options.keep == EncodeOptions::Keep::kLast ? ids->begin() + specials : ids->end() - excess;
+      ids->erase(first, first + excess);
+    }
+    return Encoding{*std::move(ids), {}};
+  }
   std::string Decode(absl::Span<const int32_t> ids, bool skip_special_tokens) const override {
     std::string bytes, text;
     for (int32_t id : ids) {
