@@ -1,11 +1,21 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "kernels/base/sampling_rules.h"
+
 namespace quire {
+
+// Ends a sequence whose output ends in `min_count` times the same min_pattern_size .. max_pattern_size tokens.
+struct RepetitionDetection {
+  int32_t max_pattern_size = 0;  // 0: off
+  int32_t min_pattern_size = 1;  // >= 1
+  int32_t min_count = 2;         // >= 2
+};
 
 // When a beam search with enough hypotheses ends; scheduler/beam_search.h has the rules.
 enum class EarlyStopping : uint8_t { kNo, kYes, kNever };
@@ -34,6 +44,12 @@ struct SamplingParams {
   int32_t beam_width = 0;
   float length_penalty = 1;  // finite
   EarlyStopping early_stopping = EarlyStopping::kNo;
+  bool processed_logprobs = false;  // of what tokens are drawn from, instead of raw ones
+  RepetitionDetection repetition_detection = {};
+  std::shared_ptr<const SamplingRules> rules;  // what few requests ask of the sampler; null: nothing
+  // What may come depends on all that came before: no token is planned while the one before it is in flight. Set if the
+  // rules look at tokens or keep state.
+  bool needs_output = false;
 };
 
 }  // namespace quire

@@ -27,6 +27,16 @@ bool IsSound(const ScheduledSequence& entry, const StepResult& result) {
          std::none_of(scores, scores + entry.scores_count, [](const SampledToken& s) { return s.bad_logits; });
 }
 
+// Shorter patterns mostly fail at their first token.
+bool EndsInRepetition(absl::Span<const int32_t> output, const RepetitionDetection& rule) {
+  for (int64_t size = rule.min_pattern_size; size <= rule.max_pattern_size; ++size) {
+    const int64_t repeated = size * (rule.min_count - 1);  // tokens that equal those `size` before them
+    if (size + repeated > static_cast<int64_t>(output.size())) return false;
+    if (std::equal(output.end() - repeated, output.end(), output.end() - repeated - size)) return true;
+  }
+  return false;
+}
+
 absl::Status BadLogits(int32_t position) {
   return absl::FailedPreconditionError(absl::StrFormat(
       "logits of request hold NaN or infinity at position %d; the model or its weights cannot serve it", position));
@@ -152,6 +162,7 @@ void Scheduler::CommitToken(Sequence* sequence, const SampledToken& token, const
   SequenceGroup& group = *sequence->group;
   const SamplingParams& params = group.request.params;
   sequence->tokens.push_back(token.token_id);
+  sequence->mirostat_bound = token.mirostat_bound;
   ++stats_.generation_tokens;
   if (group.first_token_time == absl::InfinitePast()) group.first_token_time = now;
 
@@ -169,6 +180,9 @@ void Scheduler::CommitToken(Sequence* sequence, const SampledToken& token, const
     SetStop(group, token.token_id, &event);
   } else if (sequence->num_tokens() >= group.max_len) {
     event.finish_reason = FinishReason::kLength;
+  } else if (num_output > params.min_tokens &&
+             EndsInRepetition(absl::MakeConstSpan(sequence->tokens).last(num_output), params.repetition_detection)) {
+    event.finish_reason = FinishReason::kRepetition;
   }
   CompleteEvent(sequence, &event);
 }

@@ -10,6 +10,15 @@ namespace {
 constexpr float kGreedyBelow = 1e-5f;  // SamplingParams::temperature
 constexpr int32_t kSparedRequests = 8;
 
+// Rules that look at tokens have all of them there: none is in flight (needs_output).
+void SetRules(const Sequence& sequence, const SamplingRules& rules, SampleRow* row) {
+  row->rules = &rules;
+  row->mirostat_bound = sequence.mirostat_bound;
+  if (!rules.sees_tokens()) return;
+  row->tokens = sequence.tokens;
+  row->prompt_len = sequence.group->prompt_len();
+}
+
 }  // namespace
 
 void Scheduler::Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* outputs) {
@@ -263,6 +272,8 @@ int32_t Scheduler::AddSample(const Sequence& sequence, int32_t num_tokens, int32
   } else if (static_cast<int64_t>(row.output_position) < params.min_tokens) {
     row.banned_ids = group.ending_ids;
   }
+  row.wants_processed_logprobs = params.processed_logprobs;
+  if (params.rules != nullptr) SetRules(sequence, *params.rules, &row);
   return static_cast<int32_t>(plan->samples.size()) - 1;
 }
 

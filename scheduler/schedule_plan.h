@@ -58,8 +58,8 @@ struct SchedulePlan {
   // To be done before anything else of the step, in order.
   std::vector<BlockCopy> copies;
   IntegrityWork integrity = {};  // around the copies, as it says; empty unless the block manager collects it
-  // Complete, logits_row included; those of one row stand next to each other. banned_ids point into sequence groups,
-  // which live as long as the plan.
+  // Complete, logits_row included; those of one row stand next to each other. banned_ids, rules and tokens point into
+  // sequence groups, which live as long as the plan.
   std::vector<SampleRow> samples;
   std::vector<ScoreRow> scores;
 };

@@ -104,7 +104,11 @@ absl::Status Scheduler::Add(EngineRequest request) {
   group.num_unfinished = num_sequences;
   group.sequences.reserve(num_sequences);
   for (int32_t i = 0; i < num_sequences; ++i) group.sequences.emplace_back(&group, i, blocks_->NewTable());
+  if (params.rules != nullptr) {
+    for (Sequence& sequence : group.sequences) sequence.mirostat_bound = 2 * params.rules->mirostat_tau;
+  }
   group.beams = MakeBeams(group);
+  group.foresees_tokens = group.beams == nullptr && !params.needs_output;
   CountRequest(group, +1);
   SetState(&group.sequences[0], SequenceState::kWaiting);
   evictions_seen_ = -1;
@@ -227,7 +231,7 @@ void Scheduler::CompleteEvent(Sequence* sequence, SequenceOutput* event) {
     if (observer_ != nullptr) observer_->OnEnded(*sequence, event->finish_reason, event->error);
     SetState(sequence, SequenceState::kFinished);
     if (!InFlight(*sequence)) ReleaseBlocks(sequence);
-    if (event->finish_reason == FinishReason::kStop || event->finish_reason == FinishReason::kLength)
+    if (event->finish_reason != FinishReason::kAborted && event->finish_reason != FinishReason::kError)
       group->lane->NoteOutput(sequence->num_tokens() - group->prompt_len());
     event->request_finished = --group->num_unfinished == 0;
   }

@@ -27,7 +27,7 @@ struct Sequence {
 
   int32_t num_tokens() const { return static_cast<int32_t>(tokens.size()); }
   // Tokens that will be known once the plans in flight have run: if these compute all that are known, the last of them
-  // samples one more (which beams do not foresee).
+  // samples one more (which is not foreseen of beams, and where the next choice depends on it).
   int32_t num_foreseen() const;
   // Of these, what is in no plan yet and needs to be: never the last token that the sequence may have.
   int32_t num_uncomputed() const;
@@ -44,6 +44,7 @@ struct Sequence {
   BlockTable table;
   PrefixKeys keys;             // of leading full blocks: at least those of the prompt
   int64_t last_step = 0;       // step number of the latest plan that holds it; 0: none
+  float mirostat_bound = 0;    // as in SampleRow
   int32_t last_sample = -1;    // what samples its next token there: an index into `samples`; -1: nothing does
   int32_t planned_tokens = 0;  // in the plan being made or made last
   int32_t committed = 0;       // tokens that its lane is charged for in advance

@@ -26,6 +26,7 @@ struct SequenceGroup {
   int32_t num_running = 0;           // sequences
   std::vector<int32_t> ending_ids;   // eos ids unless ignored, then stop ids; banned while below min_tokens
   int32_t next_score_position = 0;   // first prompt position whose score is still to be delivered; none: prompt_len
+  bool foresees_tokens = true;       // a row may be planned while the token it begins with is in flight
   bool admitted = false;             // some sequence was, once
   bool aborted = false, failed = false;
   bool held = false;  // in no plan for now
@@ -46,7 +47,7 @@ struct SequenceGroup {
 };
 
 inline int32_t Sequence::num_foreseen() const {
-  return group->beams != nullptr ? num_tokens() : std::max(num_tokens(), num_planned + 1);
+  return group->foresees_tokens ? std::max(num_tokens(), num_planned + 1) : num_tokens();
 }
 
 inline int32_t Sequence::num_uncomputed() const { return std::min(num_foreseen(), group->max_len - 1) - num_planned; }

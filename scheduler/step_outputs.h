@@ -10,7 +10,7 @@
 
 namespace quire {
 
-enum class FinishReason : uint8_t { kNone, kStop, kLength, kAborted, kError };
+enum class FinishReason : uint8_t { kNone, kStop, kLength, kAborted, kError, kRepetition };
 
 // One event of one sequence in one step. Values only: nothing in it points into the engine. With beam search the events
 // of all tokens of the best n hypotheses come in the step that ends the search; sequence 0 is the best.

@@ -118,7 +118,7 @@ template <typename Ar, typename T>
 void SamplingFields(Ar& ar, T& params) {
   auto& [n, temperature, min_p, top_k, top_p, seed, max_tokens, min_tokens, stop_token_ids, stop_strings,
          include_stop_str_in_output, ignore_eos, skip_special_tokens, logprobs, prompt_logprobs, beam_width,
-         length_penalty, early_stopping] = params;
+         length_penalty, early_stopping, processed_logprobs, repetition_detection, rules, needs_output] = params;
   constexpr float kMost = std::numeric_limits<float>::max();
   ar.Range("n", n, 1, 4096);
   ar.Real("temperature", temperature, -kMost, kMost);
@@ -138,7 +138,15 @@ void SamplingFields(Ar& ar, T& params) {
   ar.Range("beam_width", beam_width, 0, 4096);
   ar.Real("length_penalty", length_penalty, -kMost, kMost);
   ar.Range("early_stopping", early_stopping, 0, static_cast<int64_t>(EarlyStopping::kNever));
+  auto& [max_pattern_size, min_pattern_size, min_count] = repetition_detection;
+  ar.Range("max_pattern_size", max_pattern_size, 0, kMaxTraceInt);
+  if (max_pattern_size > 0) {
+    ar.Range("min_pattern_size", min_pattern_size, 1, kMaxTraceInt);
+    ar.Range("min_count", min_count, 2, kMaxTraceInt);
+  }
+  ar.Range("needs_output", needs_output, 0, 1);
   (void)include_stop_str_in_output, (void)skip_special_tokens;  // the detokenizer's
+  (void)processed_logprobs, (void)rules;                        // the sampler's
 }
 
 template <typename Ar, typename T>
@@ -196,7 +204,7 @@ void DecisionFields(Ar& ar, T& decision) {
   if constexpr (Ar::kReads) decision.has_other |= decision.kind == Kind::kFollows;
   if (decision.has_other) SequenceFields(ar, decision.other);
   if (decision.kind == Kind::kEnded) {
-    ar.Range("finish_reason", decision.finish_reason, 0, static_cast<int64_t>(FinishReason::kError));
+    ar.Range("finish_reason", decision.finish_reason, 0, static_cast<int64_t>(FinishReason::kRepetition));
     ar.Range("status_code", decision.status_code, 0, 16);
   }
 }

@@ -41,6 +41,12 @@ SamplingParams RandomParams(std::mt19937& random) {
     params.beam_width = params.n + static_cast<int32_t>(1 + random() % 3);
     params.length_penalty = static_cast<float>(random() % 3);
     params.early_stopping = static_cast<EarlyStopping>(random() % 3);
+  } else if (random() % 4 == 0) {
+    SamplingRules rules;
+    rules.repetition_penalty = 1.5f;
+    rules.mirostat_tau = static_cast<float>(random() % 8);
+    params.rules = std::make_shared<SamplingRules>(rules);
+    params.needs_output = true;
   }
   return params;
 }

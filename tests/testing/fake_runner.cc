@@ -58,6 +58,19 @@ struct Text {
   }
 };
 
+uint64_t ContextOf(absl::Span<const int32_t> tokens) {
+  Text text;
+  for (const int32_t token : tokens) text.Add(token);
+  return text.context;
+}
+
+// A row with rules knows all tokens before it, and the state that each of them left: 1 more than the one before.
+void CheckRules(const SampleRow& row, uint64_t context) {
+  ASSERT_EQ(row.tokens.size(), row.prompt_len + row.output_position);
+  ASSERT_EQ(ContextOf(row.tokens), context) << "other tokens than the row has seen";
+  ASSERT_EQ(row.mirostat_bound, 2 * row.rules->mirostat_tau + static_cast<float>(row.output_position));
+}
+
 std::vector<int32_t> Continue(Text text, const SamplingParams& params, int32_t index, int32_t max_output,
                               absl::Span<const int32_t> ending) {
   std::vector<int32_t> output;
@@ -260,7 +273,9 @@ void FakeRunner::Answer(const Step& step, size_t index, StepResult* result) {
     ASSERT_EQ(sample_index, static_cast<int32_t>(result->samples.size())) << "those of a row stand next to each other";
     const SampleRow& row = step.plan.samples[sample_index];
     const uint64_t context = context_of(row.logits_row);
+    if (row.rules != nullptr) CheckRules(row, num_groups() == 1 ? context : ContextOf(row.tokens));
     result->samples.push_back(report(Choose(context, row), context));
+    result->samples.back().mirostat_bound = row.mirostat_bound + 1;
     if (row.num_logprobs > 0) {
       const std::vector<TokenLogprob> best = Distribution(context);
       const int32_t count = std::min(row.num_logprobs, kVocabSize);
