@@ -49,12 +49,14 @@ struct ModelConfig {
 
   int32_t window(int32_t layer) const { return layer_windows.empty() ? 0 : layer_windows[layer]; }
 
-  std::vector<int32_t> eos_token_ids;  // generation_config.json's list wins over config.json's
-  int32_t bos_token_id = -1;           // -1: none
+  // Whatever any file calls an end of text, each once: config.json, generation_config.json, the eos_token of
+  // tokenizer_config.json; in a .gguf file eos and eot.
+  std::vector<int32_t> eos_token_ids;
+  int32_t bos_token_id = -1;  // -1: none
   int32_t pad_token_id = -1;
 
   // Sampling defaults of generation_config.json, where present.
-  std::optional<float> default_temperature, default_top_p, default_min_p;
+  std::optional<float> default_temperature, default_top_p, default_min_p, default_repetition_penalty;
   std::optional<int32_t> default_top_k;
 };
 

@@ -1,7 +1,11 @@
 #include "model/config_hf.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/status_macros.h"
 #include "model/architectures.h"
@@ -90,19 +94,22 @@ absl::Status ReadShapes(const JsonFields& fields, ModelConfig* config) {
   return absl::OkStatus();
 }
 
+void AddEosId(int32_t id, ModelConfig* config) {
+  std::vector<int32_t>& ids = config->eos_token_ids;
+  if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+}
+
 absl::Status ReadEosIds(const JsonFields& fields, ModelConfig* config) {
   const json* value = fields.Find("eos_token_id");
   if (value == nullptr) return absl::OkStatus();
   const json list = value->is_array() ? *value : json::array({*value});
-  std::vector<int32_t> ids;
   for (const json& id : list) {
     if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() >= config->vocab_size) {
       return fields.Error("eos_token_id", absl::StrFormat("%s in it is no id from 0 to %d", Printable(id.dump()),
                                                           config->vocab_size - 1));
     }
-    ids.push_back(id.get<int32_t>());
+    AddEosId(id.get<int32_t>(), config);
   }
-  config->eos_token_ids = std::move(ids);
   return absl::OkStatus();
 }
 
@@ -128,11 +135,52 @@ absl::Status ReadGenerationConfig(const std::string& path, ModelConfig* config) 
   QUIRE_ASSIGN_OR_RETURN(config->default_temperature, fields.OptionalFloat("temperature", 0, 1e6));
   QUIRE_ASSIGN_OR_RETURN(config->default_top_p, fields.OptionalFloat("top_p", 0, 1));
   QUIRE_ASSIGN_OR_RETURN(config->default_min_p, fields.OptionalFloat("min_p", 0, 1));
+  QUIRE_ASSIGN_OR_RETURN(config->default_repetition_penalty, fields.OptionalFloat("repetition_penalty", 0, 100));
+  if (config->default_repetition_penalty == 0.0f) return fields.Error("repetition_penalty", "it must be above 0");
   if (config->default_top_p == 0.0f) return fields.Error("top_p", "it must be above 0");
   if (fields.Has("top_k")) {
     QUIRE_ASSIGN_OR_RETURN(const int64_t top_k, fields.Int("top_k", -1, INT32_MAX));
     config->default_top_k = static_cast<int32_t>(top_k < 0 ? 0 : top_k);
   }
+  return absl::OkStatus();
+}
+
+// A token of tokenizer_config.json: its text, or an object with it. Empty if neither.
+std::string SpellingOf(const json& token) {
+  const json& text = token.is_object() && token.contains("content") ? token["content"] : token;
+  return text.is_string() ? text.get<std::string>() : "";
+}
+
+// The id of an added token: from tokenizer_config.json where it lists them, else from tokenizer.json. -1 if it is none.
+absl::StatusOr<int64_t> AddedTokenId(const std::string& spelling, const json& config, const std::string& directory) {
+  if (const auto known = config.find("added_tokens_decoder"); known != config.end() && known->is_object()) {
+    for (const auto& [key, token] : known->items()) {
+      int64_t id = -1;
+      if (SpellingOf(token) == spelling && absl::SimpleAtoi(key, &id)) return id;
+    }
+  }
+  const absl::StatusOr<json> tokenizer = ReadJsonObject(directory + "/tokenizer.json");
+  if (absl::IsNotFound(tokenizer.status())) return -1;
+  QUIRE_RETURN_IF_ERROR(tokenizer.status());
+  const auto added = tokenizer->find("added_tokens");
+  if (added == tokenizer->end() || !added->is_array()) return -1;
+  for (const json& token : *added) {
+    if (!token.is_object() || SpellingOf(token) != spelling) continue;
+    const auto id = token.find("id");
+    if (id != token.end() && id->is_number_integer()) return id->get<int64_t>();
+  }
+  return -1;
+}
+
+absl::Status ReadTokenizerEos(const std::string& directory, ModelConfig* config) {
+  const absl::StatusOr<json> object = ReadJsonObject(directory + "/tokenizer_config.json");
+  if (absl::IsNotFound(object.status())) return absl::OkStatus();
+  QUIRE_RETURN_IF_ERROR(object.status());
+  const auto token = object->find("eos_token");
+  const std::string spelling = token == object->end() ? "" : SpellingOf(*token);
+  if (spelling.empty()) return absl::OkStatus();
+  QUIRE_ASSIGN_OR_RETURN(const int64_t id, AddedTokenId(spelling, *object, directory));
+  if (id >= 0 && id < config->vocab_size) AddEosId(static_cast<int32_t>(id), config);
   return absl::OkStatus();
 }
 
@@ -158,6 +206,7 @@ absl::StatusOr<ModelConfig> LoadHfConfig(const std::string& directory) {
   QUIRE_ASSIGN_OR_RETURN(config.mlp_bias, fields.BoolOr("mlp_bias", false));
   QUIRE_RETURN_IF_ERROR(ReadTokenIds(fields, &config));
   QUIRE_RETURN_IF_ERROR(ReadGenerationConfig(directory + "/generation_config.json", &config));
+  QUIRE_RETURN_IF_ERROR(ReadTokenizerEos(directory, &config));
   return config;
 }
 

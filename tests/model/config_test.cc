@@ -65,18 +65,47 @@ TEST(ConfigTest, ReadsBothSpellings) {
   EXPECT_NE(Load(config).status().message().find("rope_scaling"), absl::string_view::npos);
 }
 
-TEST(ConfigTest, GenerationConfigWinsAndGivesDefaults) {
-  const auto config =
-      Load(GoodConfig(), R"({"eos_token_id": [3, 4], "temperature": 0.6, "top_p": 0.9, "top_k": 20, "min_p": null})");
+TEST(ConfigTest, GenerationConfigGivesDefaults) {
+  const auto config = Load(GoodConfig(), R"({"eos_token_id": [3, 2, 4], "temperature": 0.6, "top_p": 0.9, "top_k": 20,
+                                             "min_p": null, "repetition_penalty": 1.1})");
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->eos_token_ids, (std::vector<int32_t>{3, 4}));
+  EXPECT_EQ(config->eos_token_ids, (std::vector<int32_t>{2, 3, 4}));
+  EXPECT_FLOAT_EQ(config->default_repetition_penalty.value(), 1.1f);
   EXPECT_FLOAT_EQ(config->default_temperature.value(), 0.6f);
   EXPECT_FLOAT_EQ(config->default_top_p.value(), 0.9f);
   EXPECT_EQ(config->default_top_k.value(), 20);
   EXPECT_FALSE(config->default_min_p.has_value());
   EXPECT_FALSE(Load(GoodConfig(), R"({"temperature": -1})").ok());
+  EXPECT_FALSE(Load(GoodConfig(), R"({"repetition_penalty": 0})").ok());
   EXPECT_FALSE(Load(GoodConfig(), R"({"eos_token_id": 64})").ok());
   EXPECT_FALSE(Load(GoodConfig(), "{").ok());
+}
+
+// The end ids of a model with these files beside config.json, whose own is 2.
+std::vector<int32_t> EndIds(const std::string& tokenizer_config, const std::string& tokenizer) {
+  const std::string folder =
+      std::filesystem::path(WriteTemporaryFile("config.json", GoodConfig().dump())).parent_path();
+  std::ofstream(folder + "/tokenizer_config.json") << tokenizer_config;
+  if (!tokenizer.empty()) std::ofstream(folder + "/tokenizer.json") << tokenizer;
+  const auto config = LoadModelConfig(folder);
+  EXPECT_TRUE(config.ok()) << config.status();
+  return config.ok() ? config->eos_token_ids : std::vector<int32_t>();
+}
+
+// The union of all sources: a turn's end that only the tokenizer names ends a sequence.
+TEST(ConfigTest, B092EndIdsAreThoseOfAllFiles) {
+  const std::string added = R"({"added_tokens": [{"id": 5, "content": "<a>"}, {"id": 7, "content": "<end>"}]})";
+  EXPECT_EQ(EndIds(R"({"eos_token": "<end>"})", added), (std::vector<int32_t>{2, 7}));
+  EXPECT_EQ(EndIds(R"({"eos_token": {"content": "<end>"}})", added), (std::vector<int32_t>{2, 7}));
+  EXPECT_EQ(EndIds(R"({"eos_token": "<a>", "added_tokens_decoder": {"9": {"content": "<a>"}}})", ""),
+            (std::vector<int32_t>{2, 9}));
+  EXPECT_EQ(EndIds(R"({"eos_token": "<end>", "added_tokens_decoder": {"2": {"content": "<end>"}}})", ""),
+            (std::vector<int32_t>{2}));
+  for (const char* const nothing : {"{}", R"({"eos_token": null})", R"({"eos_token": "<b>"})", R"({"eos_token": 3})"}) {
+    EXPECT_EQ(EndIds(nothing, added), std::vector<int32_t>{2}) << nothing;
+  }
+  EXPECT_EQ(EndIds(R"({"eos_token": "<end>"})", R"({"added_tokens": [{"id": 64, "content": "<end>"}]})"),
+            std::vector<int32_t>{2});  // the model has no such row
 }
 
 TEST(ConfigTest, RefusesByNameWhatWouldChangeResults) {
