@@ -51,6 +51,7 @@ FrontendOptions MakeFrontendOptions(const ServerConfig& config, const ApiKeyStor
   options.served_model_names = config.model.served_model_names;
   options.use_generation_config = config.model.use_generation_config;
   options.max_logprobs = config.model.max_logprobs;
+  options.processed_logprobs = config.model.processed_logprobs;
   options.seed = config.engine.seed;
   options.num_output_shards = config.engine.num_output_shards;
   // At least two: one long text shall not make all others wait.

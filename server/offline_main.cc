@@ -85,6 +85,7 @@ FrontendOptions MakeFrontendOptions(const OfflineOptions& options) {
   }
   frontend.use_generation_config = options.model.use_generation_config;
   frontend.max_logprobs = options.model.max_logprobs;
+  frontend.processed_logprobs = options.model.processed_logprobs;
   frontend.seed = options.engine.seed;
   frontend.num_output_shards = options.engine.num_output_shards;
   frontend.max_encoding_requests = 2 * kMaxInFlight;

@@ -58,6 +58,41 @@ const CLI::Validator kNoMinus([](const std::string& text) { return text[0] == '-
 const CLI::Validator kPositive = Bound("above 0", [](double value) { return value > 0 && std::isfinite(value); });
 const CLI::Validator kNotNegative = Bound("0 or more", [](double value) { return value >= 0 && std::isfinite(value); });
 
+void AddRules(CLI::App* sub, GenerateOptions& options) {
+  const char* const group = "Samplers";
+  const auto add = [sub, group](const char* name, auto& value, const char* help) {
+    return sub->add_option(name, value, help)->group(group);
+  };
+  add("--repetition-penalty", options.repetition_penalty, "Above 1: less of what prompt and output have");
+  add("--frequency-penalty", options.frequency_penalty, "Above 0: less of what the output has, for each time");
+  add("--presence-penalty", options.presence_penalty, "Above 0: less of what the output has");
+  add("--repeat-last-n", options.repeat_last_n, "Last tokens that these three look at; 0: all");
+  add("--logit-bias", options.logit_bias, "ID BIAS: added to a token's logit; may be repeated")
+      ->allow_extra_args(false);
+  add("--allowed-token-id", options.allowed_token_ids, "No other token comes; may be repeated")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  add("--bad-word", options.bad_words, "A text that does not come; may be repeated")->allow_extra_args(false);
+  add("--no-repeat-ngram-size", options.no_repeat_ngram_size, "No run of so many tokens comes twice; 0: off");
+  add("--dry-multiplier", options.dry_multiplier, "Against repeated runs of tokens; 0: off");
+  add("--dry-base", options.dry_base, "By how much a longer run costs more; unset 1.75");
+  add("--dry-allowed-length", options.dry_allowed_length, "Shorter runs cost nothing; unset 2");
+  add("--dry-last-n", options.dry_last_n, "Last tokens that are looked at; 0: all");
+  add("--dry-breaker", options.dry_breakers, "A text that ends runs; may be repeated")->allow_extra_args(false);
+  add("--top-n-sigma", options.top_n_sigma, "Keep tokens within so many standard deviations of the best logit");
+  add("--dynatemp-range", options.dynatemp_range, "The temperature moves by so much with the entropy");
+  add("--dynatemp-exponent", options.dynatemp_exponent, "How it moves; unset 1");
+  add("--typical-p", options.typical_p, "Keep the most typical tokens up to this probability");
+  add("--xtc-probability", options.xtc_probability, "How often the most probable tokens are left out");
+  add("--xtc-threshold", options.xtc_threshold, "From which probability on; unset 0.1");
+  sub->add_flag("--mirostat", options.mirostat, "Mirostat 2 in place of the other filters")->group(group);
+  add("--mirostat-tau", options.mirostat_tau, "Its mean surprise in bits; unset 5");
+  add("--mirostat-eta", options.mirostat_eta, "How fast it gets there; unset 0.1");
+  add("--repetition-detection", options.repetition_detection,
+      "MAX MIN COUNT: end where the output ends in COUNT times the same MIN to MAX tokens")
+      ->expected(3);
+}
+
 void AddGenerate(CLI::App& app, GenerateOptions& options, Command& command) {
   CLI::App* sub = app.add_subcommand("generate", "Generate text from a prompt and stream it");
   CLI::Option* prompt = sub->add_option("prompt", options.prompt, "Prompt text; - reads standard input");
@@ -82,6 +117,11 @@ void AddGenerate(CLI::App& app, GenerateOptions& options, Command& command) {
                   "Whether a beam search ends with enough outputs: at once, or when better ones are unlikely or out "
                   "of reach")
       ->check(CLI::IsMember({"yes", "no", "never"}));
+  AddRules(sub, options);
+  sub->add_option("--truncate", options.truncate_prompt_tokens,
+                  "Keep the last so many tokens of a longer prompt; -1: as many as there is room for");
+  sub->add_flag("--truncate-right", options.truncate_right, "Keep the first ones instead");
+  sub->add_flag("--echo", options.echo, "The prompt comes before the output");
   sub->add_option("--stop", options.stop, "Text that ends a sequence; may be repeated")->allow_extra_args(false);
   sub->add_option("--stop-token-id", options.stop_token_ids, "Token that ends a sequence; may be repeated")
       ->delimiter(',')
@@ -91,6 +131,8 @@ void AddGenerate(CLI::App& app, GenerateOptions& options, Command& command) {
   sub->add_flag("--ignore-eos", options.ignore_eos, "The model's end token does not end a sequence");
   sub->add_option("--logprobs", options.logprobs, "Best K tokens at each output position; -1: all");
   sub->add_option("--prompt-logprobs", options.prompt_logprobs, "The same at each prompt position");
+  sub->add_flag("--processed-logprobs", options.processed_logprobs,
+                "Of what tokens are drawn from, not the model's own");
   sub->add_flag("--keep-special-tokens", options.keep_special_tokens, "Show special tokens in the text");
   sub->add_flag("--no-special-tokens", options.no_special_tokens, "Do not add bos to a text prompt");
   sub->add_option("--salt", options.salt, "Share cached prefixes only with requests of the same salt");

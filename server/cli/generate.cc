@@ -13,6 +13,31 @@
 namespace quire::cli {
 namespace {
 
+void SetRules(const GenerateOptions& options, v1::Sampling* sampling) {
+  if (options.repetition_penalty) sampling->set_repetition_penalty(*options.repetition_penalty);
+  if (options.frequency_penalty) sampling->set_frequency_penalty(*options.frequency_penalty);
+  if (options.presence_penalty) sampling->set_presence_penalty(*options.presence_penalty);
+  if (options.repeat_last_n) sampling->set_repeat_last_n(*options.repeat_last_n);
+  if (options.no_repeat_ngram_size) sampling->set_no_repeat_ngram_size(*options.no_repeat_ngram_size);
+  for (const auto& [id, bias] : options.logit_bias) (*sampling->mutable_logit_bias())[id] = bias;
+  sampling->mutable_allowed_token_ids()->Add(options.allowed_token_ids.begin(), options.allowed_token_ids.end());
+  for (const std::string& word : options.bad_words) sampling->add_bad_words(word);
+  if (options.dry_multiplier) sampling->mutable_dry()->set_multiplier(*options.dry_multiplier);
+  if (options.dry_base) sampling->mutable_dry()->set_base(*options.dry_base);
+  if (options.dry_allowed_length) sampling->mutable_dry()->set_allowed_length(*options.dry_allowed_length);
+  if (options.dry_last_n) sampling->mutable_dry()->set_last_n(*options.dry_last_n);
+  for (const std::string& text : options.dry_breakers) sampling->mutable_dry()->add_sequence_breakers(text);
+  if (options.top_n_sigma) sampling->set_top_n_sigma(*options.top_n_sigma);
+  if (options.dynatemp_range) sampling->mutable_dynamic_temperature()->set_range(*options.dynatemp_range);
+  if (options.dynatemp_exponent) sampling->mutable_dynamic_temperature()->set_exponent(*options.dynatemp_exponent);
+  if (options.typical_p) sampling->set_typical_p(*options.typical_p);
+  if (options.xtc_probability) sampling->mutable_xtc()->set_probability(*options.xtc_probability);
+  if (options.xtc_threshold) sampling->mutable_xtc()->set_threshold(*options.xtc_threshold);
+  if (options.mirostat) sampling->mutable_mirostat();
+  if (options.mirostat_tau) sampling->mutable_mirostat()->set_tau(*options.mirostat_tau);
+  if (options.mirostat_eta) sampling->mutable_mirostat()->set_eta(*options.mirostat_eta);
+}
+
 v1::GenerateRequest MakeRequest(const GenerateOptions& options, const std::string& prompt) {
   v1::GenerateRequest request;
   request.set_request_id(options.request_id);
@@ -39,7 +64,15 @@ v1::GenerateRequest MakeRequest(const GenerateOptions& options, const std::strin
         : *options.early_stopping == "never" ? v1::BeamSearch::EARLY_STOPPING_NEVER
                                              : v1::BeamSearch::EARLY_STOPPING_NO);
   }
+  SetRules(options, &sampling);
+  if (options.truncate_prompt_tokens) request.set_truncate_prompt_tokens(*options.truncate_prompt_tokens);
+  if (options.truncate_right) request.set_truncation_side(v1::GenerateRequest::TRUNCATION_SIDE_RIGHT);
   v1::Stopping& stopping = *request.mutable_stopping();
+  if (!options.repetition_detection.empty()) {
+    stopping.mutable_repetition_detection()->set_max_pattern_size(options.repetition_detection[0]);
+    stopping.mutable_repetition_detection()->set_min_pattern_size(options.repetition_detection[1]);
+    stopping.mutable_repetition_detection()->set_min_count(options.repetition_detection[2]);
+  }
   if (options.max_tokens) stopping.set_max_tokens(*options.max_tokens);
   stopping.set_min_tokens(options.min_tokens);
   for (const std::string& stop : options.stop) stopping.add_stop(stop);
@@ -49,6 +82,8 @@ v1::GenerateRequest MakeRequest(const GenerateOptions& options, const std::strin
   v1::Output& output = *request.mutable_output();
   if (options.logprobs) output.set_logprobs(*options.logprobs);
   if (options.prompt_logprobs) output.set_prompt_logprobs(*options.prompt_logprobs);
+  if (options.processed_logprobs) output.set_logprobs_mode(v1::Output::LOGPROBS_MODE_PROCESSED);
+  output.set_echo(options.echo);
   if (options.keep_special_tokens) output.set_skip_special_tokens(false);
   if (!options.salt.empty()) request.mutable_cache()->set_salt(options.salt);
   if (options.priority) request.set_priority(*options.priority);
@@ -78,6 +113,11 @@ class Printer {
       absl::StrAppend(&notes_, "prompt ", i, "  logprob ", message.prompt().logprobs(i).logprob(), "  rank ",
                       message.prompt().logprobs(i).rank(), "\n");
     }
+    if (options_.n.value_or(1) == 1) {
+      out_ << message.prompt().text() << std::flush;
+    } else {
+      prompt_ += message.prompt().text();
+    }
     for (const v1::SequenceDelta& delta : message.sequences()) {
       if (options_.n.value_or(1) > 1) {
         texts_[delta.index()] += delta.text();
@@ -92,7 +132,7 @@ class Printer {
   // Ends the output, also that of a failed call.
   void Finish() {
     if (options_.json) return;
-    for (const auto& [index, text] : texts_) out_ << "[" << index << "] " << text << "\n";
+    for (const auto& [index, text] : texts_) out_ << "[" << index << "] " << prompt_ << text << "\n";
     if (!streamed_.empty() && streamed_.back() != '\n') out_ << "\n";
     out_ << notes_ << std::flush;
   }
@@ -116,6 +156,7 @@ class Printer {
 
   const GenerateOptions& options_;
   std::ostream& out_;
+  std::string prompt_;  // with echo
   std::map<uint32_t, std::string> texts_;
   std::string streamed_;
   std::string notes_;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace quire::cli {
@@ -24,6 +25,22 @@ struct GenerateOptions {
   std::optional<uint32_t> beam_width;
   std::optional<float> length_penalty;
   std::optional<std::string> early_stopping;  // no, yes, never
+  std::optional<float> repetition_penalty, frequency_penalty, presence_penalty;
+  std::optional<uint32_t> repeat_last_n, no_repeat_ngram_size;
+  std::vector<std::pair<uint32_t, float>> logit_bias;
+  std::vector<uint32_t> allowed_token_ids;
+  std::vector<std::string> bad_words;
+  std::optional<float> dry_multiplier, dry_base;
+  std::optional<uint32_t> dry_allowed_length, dry_last_n;
+  std::vector<std::string> dry_breakers;
+  std::optional<float> top_n_sigma, dynatemp_range, dynatemp_exponent, typical_p, xtc_probability, xtc_threshold;
+  bool mirostat = false;
+  std::optional<float> mirostat_tau, mirostat_eta;
+  std::vector<uint32_t> repetition_detection;  // nothing, or max_pattern_size, min_pattern_size, min_count
+  std::optional<int32_t> truncate_prompt_tokens;
+  bool truncate_right = false;
+  bool processed_logprobs = false;
+  bool echo = false;
   std::vector<std::string> stop;
   std::vector<uint32_t> stop_token_ids;
   bool include_stop = false;

@@ -190,6 +190,8 @@ std::string FinishReasonName(v1::Finish::Reason reason) {
       return "stop";
     case v1::Finish::REASON_LENGTH:
       return "length";
+    case v1::Finish::REASON_REPETITION:
+      return "repetition";
     case v1::Finish::REASON_ABORT:
       return "abort";
     default:

@@ -330,6 +330,15 @@ void AddModelFlags(CLI::App& app, ModelFlags& flags) {
          },
          "auto: sampling defaults from the model; none: built-in ones")
       ->default_str("auto");
+  app.add_option_function<std::string>(
+         "--logprobs-mode",
+         [&flags](const std::string& text) {
+           flags.processed_logprobs = text == "processed_logprobs";
+           if (text != "raw_logprobs" && !flags.processed_logprobs)
+             RefuseValue("--logprobs-mode", text, "raw_logprobs or processed_logprobs");
+         },
+         "log-probabilities of requests that do not say: the model's own, or of what tokens are drawn from")
+      ->default_str("raw_logprobs");
   AddIntFlag(app, "--max-logprobs", flags.max_logprobs, -1, 1 << 20,
              "most log-probabilities a token; -1: the whole vocabulary")
       ->capture_default_str();

@@ -28,9 +28,10 @@ struct ModelFlags {
   std::vector<std::string> served_model_names;  // empty: file or directory name of the model
   bool use_generation_config = true;            // --generation-config auto
   int32_t max_logprobs = 20;                    // -1: the whole vocabulary
+  bool processed_logprobs = false;              // --logprobs-mode processed_logprobs
 };
 
-// --tokenizer, --served-model-name, --generation-config, --max-logprobs.
+// --tokenizer, --served-model-name, --generation-config, --max-logprobs, --logprobs-mode.
 void AddModelFlags(CLI::App& app, ModelFlags& flags);
 
 // Bytes from "4GiB", "512MiB", "1000000", "1.5GB": a number and B, kB, MB, GB, TB, KiB, MiB, GiB or TiB, any case.

@@ -36,11 +36,13 @@ RequestLimits MakeLimits(const EngineInfo& info, const Tokenizer& tokenizer, con
   limits.max_model_len = info.max_model_len;
   limits.max_text_bytes = MaxTextBytes(tokenizer, info.max_model_len);
   limits.max_logprobs = options.max_logprobs;
+  limits.processed_logprobs = options.processed_logprobs;
   if (options.use_generation_config) {
     limits.default_temperature = info.config.default_temperature;
     limits.default_min_p = info.config.default_min_p;
     limits.default_top_p = info.config.default_top_p;
     limits.default_top_k = info.config.default_top_k;
+    limits.default_repetition_penalty = info.config.default_repetition_penalty;
   }
   return limits;
 }
@@ -61,6 +63,13 @@ int64_t PromptBytes(const ValidatedRequest& request) {
   return static_cast<int64_t>(std::get<std::vector<int32_t>>(request.prompt).size() * sizeof(int32_t));
 }
 
+// The text of the prompt where that is what the client gave; else its ids say it.
+std::string EchoedText(const ValidatedRequest& request) {
+  const auto* text = std::get_if<std::string>(&request.prompt);
+  const bool whole = request.before_text.empty() && request.max_prompt_tokens < 0;
+  return request.echo && text != nullptr && whole ? *text : "";
+}
+
 // Advice for errors that pass by themselves, and a field for those that only the prompt can cause.
 absl::Status Annotate(absl::Status status) {
   if (RetryDelayOf(status).has_value()) return status;
@@ -75,6 +84,8 @@ std::string_view FinishName(FinishReason reason) {
       return "stop";
     case FinishReason::kLength:
       return "length";
+    case FinishReason::kRepetition:
+      return "repetition";
     case FinishReason::kAborted:
       return "abort";
     default:
@@ -194,9 +205,11 @@ absl::Status Frontend::TrySubmit(ValidatedRequest request, const std::shared_ptr
   const EndCause cause = live_.CauseOf(*live);
   if (cause == EndCause::kClientGone) return absl::CancelledError("cancelled by the client");
   if (cause == EndCause::kShutdown) return Annotate(absl::UnavailableError("the server is shutting down"));
+  std::string echoed = EchoedText(request);
   QUIRE_ASSIGN_OR_RETURN(ids, TakePromptIds(request));
   SamplingParams& params = request.params;
   QUIRE_RETURN_IF_ERROR(validator_.FitPrompt(ids, request.has_max_tokens, &params));
+  if (request.rules.any()) QUIRE_RETURN_IF_ERROR(SetRules(std::move(request.rules), &params));
   QUIRE_ASSIGN_OR_RETURN(const Retention retention,
                          Validator::FitRetention(request.cache, static_cast<int32_t>(ids.size())));
   QUIRE_ASSIGN_OR_RETURN(const int32_t tenant, tenants_.NumberOf(request.tenant));
@@ -214,6 +227,10 @@ absl::Status Frontend::TrySubmit(ValidatedRequest request, const std::shared_ptr
   stream.prompt_tokens = static_cast<int32_t>(ids.size());
   stream.arrival = live->arrival;
   stream.on_token = options_.on_token;
+  if (request.echo) {
+    if (echoed.empty()) echoed = tokenizer_.Decode(ids, params.skip_special_tokens);
+    stream.echo = {std::move(echoed), ids};
+  }
   live->stream = std::make_unique<RequestStream>(tokenizer_, std::move(stream), ids);
   if (cause == EndCause::kAbort) {
     FinishAborted(*live);
@@ -315,11 +332,33 @@ absl::StatusOr<std::vector<int32_t>> Frontend::TakePromptIds(ValidatedRequest& r
   auto* text = std::get_if<std::string>(&request.prompt);
   if (text == nullptr) return std::move(std::get<std::vector<int32_t>>(request.prompt));
   std::vector<int32_t> ids = std::move(request.before_text);
-  absl::StatusOr<std::vector<int32_t>> encoded = tokenizer_.Encode(*text, request.add_special_tokens);
+  absl::StatusOr<std::vector<int32_t>> encoded = EncodeText(*text, request, static_cast<int64_t>(ids.size()));
   *text = {};
   if (!encoded.ok()) return InvalidField("text", std::string(encoded.status().message()));
   ids.insert(ids.end(), encoded->begin(), encoded->end());
+  request.Truncate(&ids);
   return ids;
+}
+
+// Cut by the tokenizer, which keeps its special tokens; behind other ids, by the caller.
+absl::StatusOr<std::vector<int32_t>> Frontend::EncodeText(const std::string& text, const ValidatedRequest& request,
+                                                          int64_t ids_before) const {
+  if (request.max_prompt_tokens < 0 || ids_before > 0) return tokenizer_.Encode(text, request.add_special_tokens);
+  EncodeOptions options;
+  options.add_special_tokens = request.add_special_tokens;
+  options.max_tokens = request.max_prompt_tokens;
+  options.keep = request.keeps_first ? EncodeOptions::Keep::kFirst : EncodeOptions::Keep::kLast;
+  QUIRE_ASSIGN_OR_RETURN(Encoding encoding, tokenizer_.EncodeWith(text, options));
+  return std::move(encoding.ids);
+}
+
+absl::Status Frontend::SetRules(CheckedRules checked, SamplingParams* params) const {
+  auto rules = std::make_shared<SamplingRules>();
+  QUIRE_ASSIGN_OR_RETURN(*rules,
+                         ResolveSamplingRules(std::move(checked), tokenizer_, engine_.info().config.vocab_size));
+  params->needs_output |= rules->sees_tokens() || rules->keeps_state();
+  params->rules = std::move(rules);
+  return absl::OkStatus();
 }
 
 void Frontend::EncodePrompt(std::shared_ptr<ValidatedRequest> request,

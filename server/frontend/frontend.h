@@ -30,7 +30,7 @@ struct RequestRecord {
   std::string request_id;
   absl::StatusCode code = absl::StatusCode::kOk;
   std::string error;   // message of a failed request
-  std::string finish;  // of sequence 0: "stop", "length", "abort"; empty for failed ones
+  std::string finish;  // of sequence 0: "stop", "length", "repetition", "abort"; empty for failed ones
   Usage usage;
   Timings timings;
   int32_t num_sequences = 0;   // that ran; 0: the engine never had it, and neither are there usage and timings
@@ -43,6 +43,7 @@ struct FrontendOptions {
   std::vector<std::string> served_model_names;  // at least one; the first is reported
   bool use_generation_config = true;            // sampling defaults of the model apply
   int32_t max_logprobs = 20;                    // -1: up to the whole vocabulary
+  bool processed_logprobs = false;              // what requests get that do not say
   uint64_t seed = 0;                            // of the seeds given to requests that bring none
   int32_t num_output_shards = 1;                // as in EngineOptions
   int32_t num_tokenizer_threads = 1;
@@ -125,6 +126,9 @@ class Frontend {
  private:
   // The ids of the prompt, moved out of it; kInvalidArgument naming the field.
   absl::StatusOr<std::vector<int32_t>> TakePromptIds(ValidatedRequest& request) const;
+  absl::StatusOr<std::vector<int32_t>> EncodeText(const std::string& text, const ValidatedRequest& request,
+                                                  int64_t ids_before) const;
+  absl::Status SetRules(CheckedRules checked, SamplingParams* params) const;
   absl::Status PostEncode(const std::shared_ptr<ValidatedRequest>& request, const std::shared_ptr<LiveRequest>& live);
   // The same once the id is free.
   absl::Status PostDuplicate(const std::shared_ptr<ValidatedRequest>& request,

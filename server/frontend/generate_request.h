@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -36,6 +37,31 @@ struct CacheRequest {
   std::vector<Breakpoint> breakpoints;
 };
 
+// What few requests ask of the sampler. Unset: off, or the model's default.
+struct RulesRequest {
+  std::optional<float> repetition_penalty, frequency_penalty, presence_penalty;
+  std::optional<int64_t> repeat_last_n;
+  std::vector<std::pair<int64_t, float>> logit_bias;
+  std::vector<int64_t> allowed_token_ids;
+  std::vector<std::string> bad_words;
+  std::optional<int64_t> no_repeat_ngram_size;
+  std::optional<float> dry_multiplier, dry_base;
+  std::optional<int64_t> dry_allowed_length, dry_last_n;
+  std::vector<std::string> dry_sequence_breakers;  // empty: the usual ones
+  std::optional<float> top_n_sigma;
+  std::optional<float> dynatemp_range, dynatemp_exponent;
+  std::optional<float> typical_p;
+  std::optional<float> xtc_probability, xtc_threshold;
+  bool mirostat = false;
+  std::optional<float> mirostat_tau, mirostat_eta;
+};
+
+struct RepetitionRequest {
+  int64_t max_pattern_size = 0;
+  std::optional<int64_t> min_pattern_size;
+  int64_t min_count = 0;
+};
+
 // What Fork puts before the prompt of a request, which may then be missing.
 struct ForkPoint {
   uint64_t handle = 0;  // of the forked request
@@ -51,6 +77,8 @@ struct GenerateRequest {
   std::string model;                                                       // empty: the served one
   std::variant<std::monostate, std::string, std::vector<int64_t>> prompt;  // text or token ids
   bool add_special_tokens = true;
+  std::optional<int64_t> truncate_prompt_tokens;  // -1: what leaves room for max_tokens
+  int64_t truncation_side = 0;                    // numbers of TruncationSide
 
   std::optional<float> temperature;
   std::optional<float> min_p;
@@ -62,6 +90,7 @@ struct GenerateRequest {
   std::optional<int64_t> beam_width;  // unset: no beam search
   std::optional<float> length_penalty;
   int64_t early_stopping = 0;  // numbers of BeamSearch.EarlyStopping
+  RulesRequest rules;
 
   std::optional<int64_t> max_tokens;
   int64_t min_tokens = 0;
@@ -69,12 +98,15 @@ struct GenerateRequest {
   std::vector<int64_t> stop_token_ids;
   bool include_stop_str_in_output = false;
   bool ignore_eos = false;
+  std::optional<RepetitionRequest> repetition_detection;
 
   std::optional<int64_t> logprobs;
   std::optional<int64_t> prompt_logprobs;
   bool want_text = true;
   bool want_token_ids = true;
   bool skip_special_tokens = true;
+  int64_t logprobs_mode = 0;  // numbers of Output.LogprobsMode
+  bool echo = false;          // PromptInfo says what the prompt was
 
   CacheRequest cache;
   int64_t priority = 0;  // lower runs first

@@ -23,6 +23,9 @@ struct PromptInfo {
   int32_t prompt_tokens = 0;
   int64_t seed = 0;
   std::vector<PositionLogprobs> logprobs;  // the next positions of the prompt, in order
+  // The next part of the prompt, if its echo is asked for: valid UTF-8, and ids.
+  std::string text = {};
+  std::vector<int32_t> token_ids = {};
 };
 
 // Why a sequence ended.

@@ -17,6 +17,12 @@ constexpr int64_t kTokenBytes = 5;
 
 int64_t Bytes(const PositionLogprobs& position) { return 24 + 16 * static_cast<int64_t>(position.top.size()); }
 
+int64_t Bytes(const PromptInfo& prompt) {
+  int64_t bytes = static_cast<int64_t>(prompt.text.size() + kTokenBytes * prompt.token_ids.size());
+  for (const PositionLogprobs& position : prompt.logprobs) bytes += Bytes(position);
+  return bytes;
+}
+
 int64_t Bytes(const SequenceDelta& delta) {
   int64_t bytes = kSequenceBytes + static_cast<int64_t>(delta.text.size() + kTokenBytes * delta.token_ids.size());
   for (const PositionLogprobs& position : delta.logprobs) bytes += Bytes(position);
@@ -48,6 +54,21 @@ size_t CharacterBoundary(const std::string& text, int64_t room) {
   auto end = static_cast<size_t>(std::max<int64_t>(room, 0));
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
   return end;
+}
+
+// Moves what fits of *from to *to, at least something; *room becomes what is left. True if all did.
+bool MovePart(PromptInfo* from, int64_t* room, PromptInfo* to) {
+  to->text = from->text.substr(0, CharacterBoundary(from->text, std::max<int64_t>(*room, 4)));
+  from->text.erase(0, to->text.size());
+  *room -= static_cast<int64_t>(to->text.size());
+  if (!from->text.empty()) return false;
+  const auto fit = static_cast<size_t>(std::max<int64_t>(*room / kTokenBytes, to->text.empty() ? 1 : 0));
+  MoveFront(&from->token_ids, std::min(fit, from->token_ids.size()), &to->token_ids);
+  *room -= kTokenBytes * static_cast<int64_t>(to->token_ids.size());
+  if (!from->token_ids.empty()) return false;
+  const bool must_take = to->text.empty() && to->token_ids.empty();
+  MoveFront(&from->logprobs, CountFitting(from->logprobs, /*extra=*/0, must_take, room), &to->logprobs);
+  return from->logprobs.empty();
 }
 
 // Moves what fits of *from to *to. True if all did.
@@ -82,14 +103,16 @@ void PendingOutput::Merge(OutputDelta delta) {
   if (empty_) bytes_ = kMessageBytes;
   empty_ = false;
   if (delta.prompt) {
-    int64_t news = 0;
-    for (const PositionLogprobs& position : delta.prompt->logprobs) news += Bytes(position);
+    const int64_t news = Bytes(*delta.prompt);
     prompt_bytes_ += news;
     bytes_ += news;
     if (!merged_.prompt) {
       merged_.prompt = std::move(delta.prompt);
     } else {
-      MoveFront(&delta.prompt->logprobs, delta.prompt->logprobs.size(), &merged_.prompt->logprobs);
+      PromptInfo& prompt = *merged_.prompt;
+      prompt.text += delta.prompt->text;
+      MoveFront(&delta.prompt->token_ids, delta.prompt->token_ids.size(), &prompt.token_ids);
+      MoveFront(&delta.prompt->logprobs, delta.prompt->logprobs.size(), &prompt.logprobs);
     }
   }
   for (SequenceDelta& news : delta.sequences) {
@@ -126,11 +149,10 @@ OutputDelta PendingOutput::Take(int64_t max_bytes) {
   int64_t room = max_bytes - kMessageBytes;
   if (merged_.prompt) {
     part.prompt = PromptInfo{merged_.prompt->prompt_tokens, merged_.prompt->seed, {}};
-    std::vector<PositionLogprobs>& positions = merged_.prompt->logprobs;
     const int64_t before = room;
-    MoveFront(&positions, CountFitting(positions, /*extra=*/0, /*must_take=*/true, &room), &part.prompt->logprobs);
+    const bool all = MovePart(&*merged_.prompt, &room, &*part.prompt);
     prompt_bytes_ -= before - room;
-    if (positions.empty()) merged_.prompt.reset();
+    if (all) merged_.prompt.reset();
   }
   while (!merged_.prompt && !merged_.sequences.empty()) {
     const bool first = part.sequences.empty() && !part.prompt;

@@ -14,7 +14,7 @@ class PendingOutput {
   void Merge(OutputDelta delta);
 
   bool empty() const { return empty_; }
-  // Upper estimates of the size on the wire: of everything, and of the prompt's log-probabilities among it.
+  // Upper estimates of the size on the wire: of everything, and of the prompt's echo and log-probabilities among it.
   int64_t bytes() const { return bytes_; }
   int64_t prompt_bytes() const { return prompt_bytes_; }
 

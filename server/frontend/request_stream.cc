@@ -55,6 +55,7 @@ RequestStream::RequestStream(const Tokenizer& tokenizer, StreamOptions options, 
     : options_(std::move(options)),
       stops_(options_.params.stop_strings),
       decode_text_(options_.want_text || stops_.size() > 0),
+      echo_(options_.echo),
       latest_(options_.arrival) {
   const SamplingParams& params = options_.params;
   IncrementalDecoder decoder(tokenizer, params.skip_special_tokens);
@@ -111,7 +112,10 @@ void RequestStream::AbortAll(absl::Time now) {
 
 // Ties go to the lower index.
 void RequestStream::ChooseBest() {
-  for (Sequence& sequence : sequences_) returned_.push_back(&sequence);
+  for (Sequence& sequence : sequences_) {
+    if (sequence.num_tokens > 0) sequence.logprob /= sequence.num_tokens;
+    returned_.push_back(&sequence);
+  }
   std::stable_sort(returned_.begin(), returned_.end(),
                    [](const Sequence* a, const Sequence* b) { return a->logprob > b->logprob; });
   returned_.resize(options_.num_returned);
@@ -139,9 +143,10 @@ std::optional<OutputDelta> RequestStream::Take() {
   const bool last = all_finished() && !last_taken_;
   if (delta.sequences.empty() && !has_prompt_news_ && !last) return std::nullopt;
   if (!prompt_sent_ || has_prompt_news_) {
-    delta.prompt =
-        PromptInfo{usage_.prompt_tokens, static_cast<int64_t>(options_.params.seed), std::move(prompt_logprobs_)};
+    delta.prompt = PromptInfo{usage_.prompt_tokens, static_cast<int64_t>(options_.params.seed),
+                              std::move(prompt_logprobs_), std::move(echo_.text), std::move(echo_.ids)};
     prompt_logprobs_.clear();
+    echo_ = {};
     has_prompt_news_ = false;
     prompt_sent_ = true;
   }

@@ -25,15 +25,22 @@ namespace quire {
 // Why a request shall end before its time.
 enum class EndCause : uint8_t { kNone, kClientGone, kAbort, kShutdown };
 
+// The prompt as it was computed.
+struct EchoedPrompt {
+  std::string text;
+  std::vector<int32_t> ids;
+};
+
 // What RequestStream needs to know of a request.
 struct StreamOptions {
   SamplingParams params;
-  // Of the params.n sequences the client gets so many, when all have ended: those whose tokens have the highest
-  // log-probabilities together, best first. For that the engine must give these. At least params.n: all, as they come.
+  // Of the params.n sequences the client gets so many, when all have ended: those with the highest mean
+  // log-probability of a token, best first. For that the engine must give these. At least params.n: all, as they come.
   int32_t num_returned = std::numeric_limits<int32_t>::max();
   bool want_text = true;
   bool want_token_ids = true;
   int32_t prompt_tokens = 0;
+  EchoedPrompt echo;  // empty: not asked for
   absl::Time arrival;
   // Stop strings that are the spelling of a hidden special token: (its id, index in params.stop_strings). Such text
   // never appears, so the id stands for it; the engine has these ids among its stop ids.
@@ -82,7 +89,7 @@ class RequestStream {
     StopChecker checker;
     FinishReason reason = FinishReason::kNone;
     SequenceDelta delta;  // not yet taken
-    double logprob = 0;   // of all tokens, if the best are to be chosen
+    double logprob = 0;   // of all tokens, if the best are to be chosen; when they are: the mean
     int32_t num_tokens = 0;
     absl::Time token_time = absl::InfinitePast();  // of the latest
   };
@@ -102,6 +109,7 @@ class RequestStream {
   const StreamOptions options_;
   const StopStrings stops_;
   const bool decode_text_;
+  EchoedPrompt echo_;  // not yet taken
   std::vector<Sequence> sequences_;
   std::vector<Sequence*> returned_;  // in order; none until the best are chosen
   int32_t num_finished_ = 0;

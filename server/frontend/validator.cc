@@ -10,6 +10,7 @@
 #include "kernels/base/status_macros.h"
 #include "model/tokenizer/utf8.h"
 #include "server/frontend/errors.h"
+#include "server/frontend/field_checks.h"
 
 namespace quire {
 namespace {
@@ -17,31 +18,16 @@ namespace {
 constexpr int64_t kMaxRequestIdBytes = 256, kMaxSaltBytes = 256, kMaxStopBytes = 1024, kMaxTenantBytes = 256,
                   kMaxTargetMs = 86'400'000;
 constexpr int64_t kMaxStops = 16, kMaxStopIds = 64, kMaxSequences = 64, kMaxPriority = 1000;
+constexpr int64_t kMaxPattern = 1024;
+constexpr int64_t kProcessed = 2;  // Output.LogprobsMode
+// Near 0 a temperature changes nothing but the rounding.
+constexpr float kGreedyBelow = 1e-5f, kLowestTemperature = 0.01f;
 constexpr int64_t kMaxRanges = Retention::kMaxSpans - Retention::kMaxBreakpoints - 1;  // 1: what is generated
 constexpr int64_t kMaxTtlSeconds = 30 * 86400, kDefaultBreakpointTtl = 300;
-
-absl::Status CheckInt(const std::string& field, int64_t value, int64_t min, int64_t max) {
-  if (value >= min && value <= max) return absl::OkStatus();
-  return InvalidField(field, absl::StrCat(value, " is out of range; must be in [", min, ", ", max, "]"));
-}
-
-absl::Status CheckBytes(const std::string& field, const std::string& text, int64_t max) {
-  if (static_cast<int64_t>(text.size()) > max)
-    return InvalidField(field, absl::StrCat(text.size(), " bytes are too long; at most ", max));
-  if (!utf8::IsValid(text)) return InvalidField(field, "not valid UTF-8");
-  return absl::OkStatus();
-}
 
 absl::Status CheckTarget(const std::string& field, std::optional<int64_t> ms, absl::Duration* target) {
   *target = ms ? absl::Milliseconds(*ms) : absl::InfiniteDuration();
   return ms ? CheckInt(field, *ms, 1, kMaxTargetMs) : absl::OkStatus();
-}
-
-// `lowest_open`: 0 itself is refused.
-absl::Status CheckUnit(const std::string& field, float value, bool lowest_open) {
-  const bool ok = lowest_open ? value > 0 : value >= 0;  // false for NaN
-  if (ok && value <= 1) return absl::OkStatus();
-  return InvalidField(field, absl::StrCat(value, " is out of range; must be in ", lowest_open ? "(" : "[", "0, 1]"));
 }
 
 absl::Status CheckTtl(const std::string& field, const std::optional<double>& seconds) {
@@ -107,13 +93,16 @@ absl::Status Validator::CheckModel(const std::string& model) const {
 absl::Status Validator::CheckSampling(const GenerateRequest& in, ValidatedRequest* out) const {
   SamplingParams& params = out->params;
   params.temperature = in.temperature.value_or(limits_.default_temperature.value_or(1.0f));
-  if (!(params.temperature >= 0 && std::isfinite(params.temperature)))
-    return InvalidField("sampling.temperature",
-                        absl::StrCat(params.temperature, " is out of range; must be finite and at least 0"));
+  QUIRE_RETURN_IF_ERROR(CheckFloat("sampling.temperature", params.temperature,
+                                   {.min = 0, .max = std::numeric_limits<float>::infinity()}));
+  if (params.temperature >= kGreedyBelow) params.temperature = std::max(params.temperature, kLowestTemperature);
   params.min_p = in.min_p.value_or(limits_.default_min_p.value_or(0.0f));
-  QUIRE_RETURN_IF_ERROR(CheckUnit("sampling.min_p", params.min_p, /*lowest_open=*/false));
+  QUIRE_RETURN_IF_ERROR(CheckFloat("sampling.min_p", params.min_p, {.min = 0, .max = 1}));
   params.top_p = in.top_p.value_or(limits_.default_top_p.value_or(1.0f));
-  QUIRE_RETURN_IF_ERROR(CheckUnit("sampling.top_p", params.top_p, /*lowest_open=*/true));
+  QUIRE_RETURN_IF_ERROR(CheckFloat("sampling.top_p", params.top_p, {.min = 0, .max = 1, .min_is_open = true}));
+  QUIRE_ASSIGN_OR_RETURN(out->rules,
+                         CheckSamplingRules(in.rules, limits_.vocab_size,
+                                            in.beam_width ? std::nullopt : limits_.default_repetition_penalty));
 
   const int64_t top_k = in.top_k.value_or(limits_.default_top_k.value_or(0));
   QUIRE_RETURN_IF_ERROR(CheckInt("sampling.top_k", top_k, 0, std::numeric_limits<uint32_t>::max()));
@@ -156,6 +145,12 @@ absl::Status Validator::CheckBeamSearch(const GenerateRequest& in, ValidatedRequ
       forbid(!in.stop.empty(), "stopping.stop", "does not go with beam search; give stop_token_ids instead"));
   QUIRE_RETURN_IF_ERROR(forbid(in.logprobs.value_or(0) < 0, "output.logprobs",
                                "-1 does not go with beam search; give the number of ids per token"));
+  QUIRE_RETURN_IF_ERROR(
+      forbid(in.logprobs_mode == kProcessed, "output.logprobs_mode", "PROCESSED does not go with beam search"));
+  QUIRE_RETURN_IF_ERROR(forbid(in.repetition_detection.has_value(), "stopping.repetition_detection",
+                               "does not go with beam search; leave it out"));
+  QUIRE_RETURN_IF_ERROR(forbid(out->rules.any(), "sampling.beam_search",
+                               "takes no penalties, biases or other rules for tokens; leave these out"));
   params.beam_width = static_cast<int32_t>(*in.beam_width);
   params.temperature = 0;
   params.top_k = 0;
@@ -206,6 +201,17 @@ absl::Status Validator::CheckStopping(const GenerateRequest& in, ValidatedReques
   }
   params.include_stop_str_in_output = in.include_stop_str_in_output;
   params.ignore_eos = in.ignore_eos;
+  return in.repetition_detection ? CheckRepetition(*in.repetition_detection, &params) : absl::OkStatus();
+}
+
+absl::Status Validator::CheckRepetition(const RepetitionRequest& in, SamplingParams* params) {
+  const std::string field = "stopping.repetition_detection";
+  const int64_t min_size = in.min_pattern_size.value_or(1);
+  QUIRE_RETURN_IF_ERROR(CheckInt(field + ".max_pattern_size", in.max_pattern_size, 1, kMaxPattern));
+  QUIRE_RETURN_IF_ERROR(CheckInt(field + ".min_pattern_size", min_size, 1, in.max_pattern_size));
+  QUIRE_RETURN_IF_ERROR(CheckInt(field + ".min_count", in.min_count, 2, kMaxPattern));
+  params->repetition_detection = {static_cast<int32_t>(in.max_pattern_size), static_cast<int32_t>(min_size),
+                                  static_cast<int32_t>(in.min_count)};
   return absl::OkStatus();
 }
 
@@ -221,6 +227,12 @@ absl::Status Validator::CheckOutput(const GenerateRequest& in, ValidatedRequest*
     QUIRE_RETURN_IF_ERROR(CheckInt("output.prompt_logprobs", *in.prompt_logprobs, min, max));
     out->params.prompt_logprobs = static_cast<int32_t>(*in.prompt_logprobs);
   }
+  const bool chooses = out->params.n > out->num_returned;  // by log-probabilities
+  QUIRE_RETURN_IF_ERROR(CheckInt("output.logprobs_mode", in.logprobs_mode, 0, kProcessed));
+  const bool is_processed =
+      in.logprobs_mode == 0 ? limits_.processed_logprobs && !in.beam_width : in.logprobs_mode == kProcessed;
+  out->params.processed_logprobs = is_processed && (in.logprobs.has_value() || chooses);
+  out->echo = in.echo;
   out->params.skip_special_tokens = in.skip_special_tokens;
   out->want_text = in.want_text;
   out->want_token_ids = in.want_token_ids;
@@ -288,7 +300,26 @@ absl::StatusOr<Retention> Validator::FitRetention(const CacheRequest& cache, int
   return retention;
 }
 
+absl::Status Validator::CheckTruncation(const GenerateRequest& in, ValidatedRequest* out) const {
+  QUIRE_RETURN_IF_ERROR(CheckInt("truncation_side", in.truncation_side, 0, 2));
+  if (!in.truncate_prompt_tokens) return absl::OkStatus();
+  const int64_t most = *in.truncate_prompt_tokens;
+  if (most != -1) QUIRE_RETURN_IF_ERROR(CheckInt("truncate_prompt_tokens", most, 1, limits_.max_model_len - 1));
+  const int64_t room = limits_.max_model_len - (out->has_max_tokens ? out->params.max_tokens : 1);
+  out->max_prompt_tokens = static_cast<int32_t>(most == -1 ? room : most);
+  out->keeps_first = in.truncation_side == 2;
+  return absl::OkStatus();
+}
+
+void ValidatedRequest::Truncate(std::vector<int32_t>* ids) const {
+  const auto size = static_cast<int64_t>(ids->size());
+  if (max_prompt_tokens < 0 || size <= max_prompt_tokens) return;
+  if (!keeps_first) ids->erase(ids->begin(), ids->begin() + (size - max_prompt_tokens));
+  ids->resize(max_prompt_tokens);
+}
+
 absl::Status Validator::CheckPrompt(GenerateRequest* in, ValidatedRequest* out) const {
+  QUIRE_RETURN_IF_ERROR(CheckTruncation(*in, out));
   out->add_special_tokens = in->add_special_tokens;
   std::vector<int32_t> ids;
   if (in->fork) {
@@ -297,7 +328,7 @@ absl::Status Validator::CheckPrompt(GenerateRequest* in, ValidatedRequest* out) 
   }
   if (auto* text = std::get_if<std::string>(&in->prompt)) {
     const auto bytes = static_cast<int64_t>(text->size());
-    if (bytes > limits_.max_text_bytes)
+    if (bytes > limits_.max_text_bytes && out->max_prompt_tokens < 0)
       return InvalidField("text", absl::StrCat(bytes, " bytes are too long; max_model_len is ", limits_.max_model_len,
                                                " tokens, which leaves at most ", limits_.max_text_bytes, " bytes"));
     if (!utf8::IsValid(*text)) return InvalidField("text", "not valid UTF-8");
@@ -309,12 +340,14 @@ absl::Status Validator::CheckPrompt(GenerateRequest* in, ValidatedRequest* out) 
   const auto* given = std::get_if<std::vector<int64_t>>(&in->prompt);
   if (given == nullptr && !in->fork) return InvalidField("prompt", "is missing; give text or token_ids");
   if (given == nullptr) given = &kNothing;
-  QUIRE_RETURN_IF_ERROR(CheckLength(static_cast<int64_t>(ids.size() + given->size())));
+  const bool is_cut = out->max_prompt_tokens >= 0;
+  if (!is_cut) QUIRE_RETURN_IF_ERROR(CheckLength(static_cast<int64_t>(ids.size() + given->size())));
   ids.reserve(ids.size() + given->size());
   for (size_t i = 0; i < given->size(); ++i) {
     QUIRE_RETURN_IF_ERROR(CheckInt(absl::StrCat("token_ids.ids[", i, "]"), (*given)[i], 0, limits_.vocab_size - 1));
     ids.push_back(static_cast<int32_t>((*given)[i]));
   }
+  out->Truncate(&ids);
   SamplingParams params = out->params;
   QUIRE_RETURN_IF_ERROR(FitPrompt(ids, out->has_max_tokens, &params));
   out->prompt = std::move(ids);

@@ -14,6 +14,7 @@
 #include "model/sampling_params.h"
 #include "scheduler/request.h"
 #include "server/frontend/generate_request.h"
+#include "server/frontend/sampling_rules_check.h"
 
 namespace quire {
 
@@ -26,7 +27,8 @@ struct RequestLimits {
   int64_t max_text_bytes = std::numeric_limits<int64_t>::max();
   int32_t max_logprobs = 20;  // -1: up to the whole vocabulary
   // The model's sampling defaults, already checked to be in range; unset: the built-in ones.
-  std::optional<float> default_temperature, default_min_p, default_top_p;
+  bool processed_logprobs = false;  // where a request does not say
+  std::optional<float> default_temperature, default_min_p, default_top_p, default_repetition_penalty;
   std::optional<int32_t> default_top_k;
 };
 
@@ -39,7 +41,12 @@ class ValidatedRequest {
   bool add_special_tokens = true;
   std::vector<int32_t> before_text;  // ids that a text goes behind
   ForkOrigin fork_of;
-  SamplingParams params;  // max_tokens is meaningful only with has_max_tokens, seed only with has_seed
+  int32_t max_prompt_tokens = -1;  // that are kept of a longer prompt; -1: it is not cut
+  bool keeps_first = false;        // of these: the first ones instead of the last ones
+  // max_tokens is meaningful only with has_max_tokens, seed only with has_seed; the rules are still to be resolved
+  SamplingParams params;
+  CheckedRules rules;
+  bool echo = false;
   bool has_max_tokens = false;
   bool has_seed = false;
   int32_t num_returned = 1;  // of the params.n sequences that run: the most probable ones
@@ -51,6 +58,9 @@ class ValidatedRequest {
   bool offline = false;
   absl::Duration ttft_target, tpot_target;
   std::string tenant;
+
+  // Cuts ids that are more than max_prompt_tokens.
+  void Truncate(std::vector<int32_t>* ids) const;
 
  private:
   friend class Validator;
@@ -86,8 +96,10 @@ class Validator {
   absl::Status CheckSampling(const GenerateRequest& in, ValidatedRequest* out) const;
   absl::Status CheckBeamSearch(const GenerateRequest& in, ValidatedRequest* out) const;
   absl::Status CheckStopping(const GenerateRequest& in, ValidatedRequest* out) const;
+  static absl::Status CheckRepetition(const RepetitionRequest& in, SamplingParams* params);
   absl::Status CheckOutput(const GenerateRequest& in, ValidatedRequest* out) const;
   absl::Status CheckCache(const CacheRequest& cache) const;
+  absl::Status CheckTruncation(const GenerateRequest& in, ValidatedRequest* out) const;
   absl::Status CheckPrompt(GenerateRequest* in, ValidatedRequest* out) const;
 
   RequestLimits limits_;

@@ -8,6 +8,40 @@
 namespace quire {
 namespace {
 
+void FromProto(const v1::Dry& dry, RulesRequest* out) {
+  out->dry_multiplier = dry.multiplier();
+  if (dry.has_base()) out->dry_base = dry.base();
+  if (dry.has_allowed_length()) out->dry_allowed_length = dry.allowed_length();
+  if (dry.has_last_n()) out->dry_last_n = dry.last_n();
+  out->dry_sequence_breakers.assign(dry.sequence_breakers().begin(), dry.sequence_breakers().end());
+}
+
+void FromProto(const v1::Sampling& sampling, RulesRequest* out) {
+  if (sampling.has_repetition_penalty()) out->repetition_penalty = sampling.repetition_penalty();
+  if (sampling.has_frequency_penalty()) out->frequency_penalty = sampling.frequency_penalty();
+  if (sampling.has_presence_penalty()) out->presence_penalty = sampling.presence_penalty();
+  if (sampling.has_repeat_last_n()) out->repeat_last_n = sampling.repeat_last_n();
+  for (const auto& [id, bias] : sampling.logit_bias()) out->logit_bias.emplace_back(id, bias);
+  out->allowed_token_ids.assign(sampling.allowed_token_ids().begin(), sampling.allowed_token_ids().end());
+  out->bad_words.assign(sampling.bad_words().begin(), sampling.bad_words().end());
+  if (sampling.has_no_repeat_ngram_size()) out->no_repeat_ngram_size = sampling.no_repeat_ngram_size();
+  if (sampling.has_dry()) FromProto(sampling.dry(), out);
+  if (sampling.has_top_n_sigma()) out->top_n_sigma = sampling.top_n_sigma();
+  if (sampling.has_dynamic_temperature()) {
+    out->dynatemp_range = sampling.dynamic_temperature().range();
+    if (sampling.dynamic_temperature().has_exponent())
+      out->dynatemp_exponent = sampling.dynamic_temperature().exponent();
+  }
+  if (sampling.has_typical_p()) out->typical_p = sampling.typical_p();
+  if (sampling.has_xtc()) {
+    out->xtc_probability = sampling.xtc().probability();
+    if (sampling.xtc().has_threshold()) out->xtc_threshold = sampling.xtc().threshold();
+  }
+  out->mirostat = sampling.has_mirostat();
+  if (sampling.mirostat().has_tau()) out->mirostat_tau = sampling.mirostat().tau();
+  if (sampling.mirostat().has_eta()) out->mirostat_eta = sampling.mirostat().eta();
+}
+
 void FromProto(const v1::Sampling& sampling, GenerateRequest* out) {
   if (sampling.has_temperature()) out->temperature = sampling.temperature();
   if (sampling.has_min_p()) out->min_p = sampling.min_p();
@@ -16,6 +50,7 @@ void FromProto(const v1::Sampling& sampling, GenerateRequest* out) {
   if (sampling.has_seed()) out->seed = sampling.seed();
   if (sampling.has_n()) out->n = sampling.n();
   if (sampling.has_best_of()) out->best_of = sampling.best_of();
+  FromProto(sampling, &out->rules);
   if (!sampling.has_beam_search()) return;
   const v1::BeamSearch& beams = sampling.beam_search();
   out->beam_width = beams.width();
@@ -30,6 +65,12 @@ void FromProto(const v1::Stopping& stopping, GenerateRequest* out) {
   out->stop_token_ids.assign(stopping.stop_token_ids().begin(), stopping.stop_token_ids().end());
   out->include_stop_str_in_output = stopping.include_stop_str_in_output();
   out->ignore_eos = stopping.ignore_eos();
+  if (!stopping.has_repetition_detection()) return;
+  const v1::RepetitionDetection& repetition = stopping.repetition_detection();
+  RepetitionRequest& detection = out->repetition_detection.emplace();
+  detection.max_pattern_size = repetition.max_pattern_size();
+  if (repetition.has_min_pattern_size()) detection.min_pattern_size = repetition.min_pattern_size();
+  detection.min_count = repetition.min_count();
 }
 
 void FromProto(const v1::Output& output, GenerateRequest* out) {
@@ -38,6 +79,8 @@ void FromProto(const v1::Output& output, GenerateRequest* out) {
   if (output.has_text()) out->want_text = output.text();
   if (output.has_token_ids()) out->want_token_ids = output.token_ids();
   if (output.has_skip_special_tokens()) out->skip_special_tokens = output.skip_special_tokens();
+  out->logprobs_mode = output.logprobs_mode();
+  out->echo = output.echo();
 }
 
 // v1::PromptTokenLogprobs and v1::TokenLogprobs have the same fields.
@@ -54,9 +97,10 @@ void ToProto(const PositionLogprobs& position, Message* out) {
 }
 
 void ToProto(const Finish& finish, v1::Finish* out) {
-  out->set_reason(finish.reason == FinishReason::kStop     ? v1::Finish::REASON_STOP
-                  : finish.reason == FinishReason::kLength ? v1::Finish::REASON_LENGTH
-                                                           : v1::Finish::REASON_ABORT);
+  out->set_reason(finish.reason == FinishReason::kStop         ? v1::Finish::REASON_STOP
+                  : finish.reason == FinishReason::kLength     ? v1::Finish::REASON_LENGTH
+                  : finish.reason == FinishReason::kRepetition ? v1::Finish::REASON_REPETITION
+                                                               : v1::Finish::REASON_ABORT);
   if (finish.stop == Finish::Stop::kEos) out->set_eos_token_id(finish.token_id);
   if (finish.stop == Finish::Stop::kStopToken) out->set_stop_token_id(finish.token_id);
   if (finish.stop == Finish::Stop::kStopString) out->set_stop_string(finish.stop_string);
@@ -102,6 +146,8 @@ GenerateRequest FromProto(v1::GenerateRequest& request) {
     out.prompt = std::vector<int64_t>(request.token_ids().ids().begin(), request.token_ids().ids().end());
   }
   if (request.has_add_special_tokens()) out.add_special_tokens = request.add_special_tokens();
+  if (request.has_truncate_prompt_tokens()) out.truncate_prompt_tokens = request.truncate_prompt_tokens();
+  out.truncation_side = request.truncation_side();
   FromProto(request.sampling(), &out);
   FromProto(request.stopping(), &out);
   FromProto(request.output(), &out);
@@ -130,6 +176,8 @@ void ToProto(const std::string& request_id, const OutputDelta& delta, v1::Genera
     prompt->set_prompt_tokens(delta.prompt->prompt_tokens);
     prompt->set_seed(delta.prompt->seed);
     for (const PositionLogprobs& position : delta.prompt->logprobs) ToProto(position, prompt->add_logprobs());
+    prompt->set_text(delta.prompt->text);
+    prompt->mutable_token_ids()->Add(delta.prompt->token_ids.begin(), delta.prompt->token_ids.end());
   }
   for (const SequenceDelta& sequence : delta.sequences) ToProto(sequence, response->add_sequences());
   if (!delta.usage) return;

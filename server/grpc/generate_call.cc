@@ -14,7 +14,7 @@ GenerateCall::GenerateCall(grpc::CallbackServerContext* context, Frontend& front
 void GenerateCall::Start(const std::shared_ptr<GenerateCall>& call, const v1::GenerateRequest* request) {
   Start(call, [&]() -> absl::StatusOr<uint64_t> {
     // Ids are copied: too many of them are refused before.
-    if (request->has_token_ids()) {
+    if (request->has_token_ids() && !request->has_truncate_prompt_tokens()) {
       QUIRE_RETURN_IF_ERROR(call->frontend_.CheckPromptLength(request->token_ids().ids_size()));
     }
     // gRPC keeps the request for us alone; its text is moved out, not copied.
@@ -27,7 +27,8 @@ void GenerateCall::Start(const std::shared_ptr<GenerateCall>& call, const v1::Ge
 void GenerateCall::Start(const std::shared_ptr<GenerateCall>& call, const v1::ForkRequest* request) {
   Start(call, [&]() -> absl::StatusOr<uint64_t> {
     const int num_ids = request->request().token_ids().ids_size();
-    if (num_ids > 0) QUIRE_RETURN_IF_ERROR(call->frontend_.CheckPromptLength(num_ids));
+    if (num_ids > 0 && !request->request().has_truncate_prompt_tokens())
+      QUIRE_RETURN_IF_ERROR(call->frontend_.CheckPromptLength(num_ids));
     ForkRequest out = FromProto(*const_cast<v1::ForkRequest*>(request));
     call->Complete(&out.request);
     return call->frontend_.Fork(std::move(out), call);

@@ -87,43 +87,8 @@ std::shared_ptr<CompletionCall> CompletionCall::Start(std::shared_ptr<HttpExchan
     call->self_ = call;
   }
   call->exchange_->SetListener(call);
-  if (call->request_.echo) {
-    call->Prepare(0);
-  } else {
-    call->Submit();
-  }
+  call->Submit();
   return call;
-}
-
-void CompletionCall::Prepare(size_t index) {
-  if (index == request_.prompts.size()) return Submit();
-  GenerateRequest& prompt = request_.prompts[index];
-  const auto done = [call = shared_from_this(), index](std::vector<int32_t> ids, std::string text) {
-    {
-      MutexLock lock(&call->mutex_);
-      if (call->finished_) return;
-      Part& part = call->parts_[index];
-      part.echo.text = std::move(text);
-      part.echo.ids = std::move(ids);
-    }
-    call->Prepare(index + 1);
-  };
-  if (std::string* const text = std::get_if<std::string>(&prompt.prompt)) {
-    frontend_.Tokenize(*text, prompt.add_special_tokens,
-                       [this, done, &prompt, text = *text](absl::StatusOr<std::vector<int32_t>> ids) {
-                         if (!ids.ok()) return Fail(ids.status());
-                         prompt.prompt = std::vector<int64_t>(ids->begin(), ids->end());
-                         done(*std::move(ids), text);
-                       });
-    return;
-  }
-  const std::vector<int64_t> ids = std::get<std::vector<int64_t>>(prompt.prompt);
-  if (const absl::Status fits = frontend_.CheckPromptLength(static_cast<int64_t>(ids.size())); !fits.ok())
-    return Fail(fits);
-  frontend_.Detokenize(ids, prompt.skip_special_tokens, [this, done, ids](absl::StatusOr<std::string> text) {
-    if (!text.ok()) return Fail(text.status());
-    done({ids.begin(), ids.end()}, *std::move(text));
-  });
 }
 
 void CompletionCall::Submit() {
@@ -213,7 +178,7 @@ void CompletionCall::SendPending() {
 std::string CompletionCall::Events(Part& part, OutputDelta delta) {
   if (delta.prompt) {
     part.usage.prompt_tokens = delta.prompt->prompt_tokens;
-    std::move(delta.prompt->logprobs.begin(), delta.prompt->logprobs.end(), std::back_inserter(part.echo.logprobs));
+    part.echo.Append(std::move(*delta.prompt));
   }
   if (delta.usage) part.usage.cached_tokens = delta.usage->cached_tokens;
   std::string events;
@@ -229,13 +194,14 @@ std::string CompletionCall::Events(Part& part, OutputDelta delta) {
       sequence = NothingButTheEnd(sequence.index);
     }
     part.usage.completion_tokens += static_cast<int64_t>(sequence.token_ids.size());
-    const PromptEcho* const echo = request_.echo && !state.begun ? &part.echo : nullptr;
-    if (sequence.text.empty() && sequence.logprobs.empty() && !sequence.finish && echo == nullptr &&
+    const PromptEcho* const prompt = state.begun ? nullptr : &part.echo;
+    const bool is_echo = request_.echo && !state.begun;
+    if (sequence.text.empty() && sequence.logprobs.empty() && !sequence.finish && !is_echo &&
         !(request_.return_token_ids && !sequence.token_ids.empty())) {
       continue;  // half a character
     }
     const UsageCount usage = TotalUsage();
-    events += SseEvent(format_.Object(Json::array({format_.Choice(sequence, echo, &state)}),
+    events += SseEvent(format_.Object(Json::array({format_.Choice(sequence, prompt, &state)}),
                                       request_.continuous_usage ? &usage : nullptr, /*is_chunk=*/true));
   }
   return events;
@@ -247,7 +213,7 @@ void CompletionCall::AnswerWhole() {
     OutputDelta delta = part.pending.Take(std::numeric_limits<int64_t>::max());
     if (delta.prompt) {
       part.usage.prompt_tokens = delta.prompt->prompt_tokens;
-      part.echo.logprobs = std::move(delta.prompt->logprobs);
+      part.echo.Append(std::move(*delta.prompt));
     }
     if (delta.usage) {
       part.usage = {delta.usage->prompt_tokens, delta.usage->cached_tokens,
@@ -263,7 +229,7 @@ void CompletionCall::AnswerWhole() {
       }
       if (sequence.index >= static_cast<int32_t>(part.choices.size())) continue;
       if (request_.prompt_only) sequence = NothingButTheEnd(sequence.index);
-      choices.push_back(format_.Choice(sequence, request_.echo ? &part.echo : nullptr, &part.choices[sequence.index]));
+      choices.push_back(format_.Choice(sequence, &part.echo, &part.choices[sequence.index]));
     }
   }
   const UsageCount usage = TotalUsage();

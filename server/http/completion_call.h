@@ -46,8 +46,6 @@ class CompletionCall final : public HttpListener, public std::enable_shared_from
 
   CompletionCall(std::shared_ptr<HttpExchange> exchange, Frontend& frontend, CompletionRequest request);
 
-  // With echo, the ids of prompts are needed before: they come one after the other.
-  void Prepare(size_t part);
   void Submit();
   // Of part `index`, by its sink.
   void Accepted(size_t index, uint64_t handle) ABSL_LOCKS_EXCLUDED(mutex_);

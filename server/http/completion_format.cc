@@ -1,6 +1,8 @@
 #include "server/http/completion_format.h"
 
 #include <algorithm>
+#include <iterator>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -39,6 +41,7 @@ int64_t Advance(std::string_view bytes, ChoiceState* state) {
 
 Json FinishReasonOf(const SequenceDelta& delta) {
   if (!delta.finish) return nullptr;
+  if (delta.finish->reason == FinishReason::kRepetition) return "repetition";
   return delta.finish->reason == FinishReason::kLength ? "length" : "stop";
 }
 
@@ -62,11 +65,21 @@ CompletionFormat::CompletionFormat(const Tokenizer& tokenizer, const CompletionR
       stream_(request.stream),
       skip_special_tokens_(request.prompts.front().skip_special_tokens),
       return_token_ids_(request.return_token_ids),
+      echo_(request.echo),
+      has_logprobs_(request.prompts.front().logprobs.has_value()),
+      has_prompt_logprobs_(request.prompt_logprobs),
       id_(std::move(id)),
       model_(std::move(model)),
       created_(created) {}
 
-Json CompletionFormat::Choice(const SequenceDelta& delta, const PromptEcho* echo, ChoiceState* state) const {
+void PromptEcho::Append(PromptInfo part) {
+  text += part.text;
+  ids.insert(ids.end(), part.token_ids.begin(), part.token_ids.end());
+  std::move(part.logprobs.begin(), part.logprobs.end(), std::back_inserter(logprobs));
+}
+
+Json CompletionFormat::Choice(const SequenceDelta& delta, const PromptEcho* prompt, ChoiceState* state) const {
+  const PromptEcho* const echo = echo_ ? prompt : nullptr;
   Json choice = {{"index", state->index}};
   if (is_chat_) {
     Json message = Json::object();
@@ -84,6 +97,7 @@ Json CompletionFormat::Choice(const SequenceDelta& delta, const PromptEcho* echo
     if (echo != nullptr) choice["prompt_token_ids"] = echo->ids;
     choice["token_ids"] = delta.token_ids;
   }
+  if (has_prompt_logprobs_ && prompt != nullptr) choice["prompt_logprobs"] = PromptLogprobs(*prompt);
   state->begun = true;
   return choice;
 }
@@ -115,7 +129,7 @@ std::string CompletionFormat::TokenText(int32_t id) const {
 
 Json CompletionFormat::CompletionLogprobs(const SequenceDelta& delta, const PromptEcho* echo,
                                           ChoiceState* state) const {
-  const bool has_echo = echo != nullptr && !echo->logprobs.empty();
+  const bool has_echo = has_logprobs_ && echo != nullptr && !echo->logprobs.empty();
   if (delta.logprobs.empty() && !has_echo) return nullptr;
   Json tokens = Json::array(), logprobs = Json::array(), tops = Json::array(), offsets = Json::array();
   const auto add = [&](int32_t id, const PositionLogprobs& position, bool is_hidden) {
@@ -155,6 +169,26 @@ Json CompletionFormat::CompletionLogprobs(const SequenceDelta& delta, const Prom
           {"token_logprobs", std::move(logprobs)},
           {"top_logprobs", std::move(tops)},
           {"text_offset", std::move(offsets)}};
+}
+
+Json CompletionFormat::PromptLogprobs(const PromptEcho& prompt) const {
+  Json positions = Json::array();
+  for (const PositionLogprobs& position : prompt.logprobs) {
+    if (position.rank == 0) {
+      positions.push_back(nullptr);
+      continue;
+    }
+    Json tokens = Json::object();
+    const auto add = [&](int32_t id, float logprob, int64_t rank) {
+      tokens[std::to_string(id)] = {{"logprob", Finite(logprob)}, {"rank", rank}, {"decoded_token", TokenText(id)}};
+    };
+    add(position.token_id, position.logprob, position.rank);
+    for (size_t i = 0; i < position.top.size(); ++i) {
+      add(position.top[i].token_id, position.top[i].logprob, static_cast<int64_t>(i) + 1);
+    }
+    positions.push_back(std::move(tokens));
+  }
+  return positions;
 }
 
 Json CompletionFormat::ChatToken(int32_t id, float logprob) const {

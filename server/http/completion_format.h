@@ -11,11 +11,14 @@
 
 namespace quire {
 
-// The prompt as echo shows it.
+// What is known of a prompt: text and ids with echo, log-probabilities of all ids if asked for.
 struct PromptEcho {
   std::string text;
   std::vector<int32_t> ids;
-  std::vector<PositionLogprobs> logprobs;  // of all ids, if asked for
+  std::vector<PositionLogprobs> logprobs;
+
+  // The next part.
+  void Append(PromptInfo part);
 };
 
 // What is known of one choice between two parts of it.
@@ -24,7 +27,7 @@ struct ChoiceState {
   bool begun = false;
   // Of the text that its log-probabilities have covered so far: code points, and bytes of one that is not whole yet.
   int64_t num_chars = 0;
-  std::string open;
+  std::string open = {};
 };
 
 // Counts for the answer so far.
@@ -39,8 +42,9 @@ class CompletionFormat {
   CompletionFormat(const Tokenizer& tokenizer, const CompletionRequest& request, std::string id, std::string model,
                    int64_t created);
 
-  // One choice, or the next part of it. `echo`: before the first part; null: without. Leaves *state behind the part.
-  Json Choice(const SequenceDelta& delta, const PromptEcho* echo, ChoiceState* state) const;
+  // One choice, or the next part of it. `prompt`: with the first part; of it comes what the client asked for. Leaves
+  // *state behind the part.
+  Json Choice(const SequenceDelta& delta, const PromptEcho* prompt, ChoiceState* state) const;
 
   // What stands around choices. `usage`: null leaves it out; `is_chunk`: of a stream.
   Json Object(Json choices, const UsageCount* usage, bool is_chunk) const;
@@ -48,12 +52,14 @@ class CompletionFormat {
  private:
   Json CompletionLogprobs(const SequenceDelta& delta, const PromptEcho* echo, ChoiceState* state) const;
   Json ChatLogprobs(const SequenceDelta& delta) const;
+  // vLLM's: one object a token, keyed by id; null for the first.
+  Json PromptLogprobs(const PromptEcho& prompt) const;
   Json ChatToken(int32_t id, float logprob) const;
   // The text of one token; "bytes:\xe6\x97" where it is no text of its own.
   std::string TokenText(int32_t id) const;
 
   const Tokenizer& tokenizer_;
-  const bool is_chat_, stream_, skip_special_tokens_, return_token_ids_;
+  const bool is_chat_, stream_, skip_special_tokens_, return_token_ids_, echo_, has_logprobs_, has_prompt_logprobs_;
   const std::string id_, model_;
   const int64_t created_;
 };

@@ -82,8 +82,8 @@ absl::StatusOr<CompletionRequest> ParseCompletionRequest(const HttpRequest& requ
   out.echo = fields.Bool("echo").value_or(false);
   out.return_token_ids = fields.Bool("return_token_ids").value_or(false);
   common.logprobs = fields.Int("logprobs");
-  if (fields.Get("prompt_logprobs") != nullptr)
-    fields.Refuse("prompt_logprobs", "is not supported; scores of the prompt come with echo and logprobs");
+  common.prompt_logprobs = fields.Int("prompt_logprobs");
+  out.prompt_logprobs = common.prompt_logprobs.has_value();
   common.max_tokens = fields.Int("max_tokens").value_or(kDefaultMaxTokens);
   RefuseUnlessEmpty(fields, "suffix");
   RefuseUnlessEmpty(fields, "response_format");
@@ -91,7 +91,8 @@ absl::StatusOr<CompletionRequest> ParseCompletionRequest(const HttpRequest& requ
   QUIRE_RETURN_IF_ERROR(nested);
   QUIRE_RETURN_IF_ERROR(ReadRequestHeaders(request, &out.request_id, &common));
 
-  if (out.echo && common.logprobs) common.prompt_logprobs = common.logprobs;
+  common.echo = out.echo;
+  if (out.echo && common.logprobs && !common.prompt_logprobs) common.prompt_logprobs = common.logprobs;
   if (out.echo && common.max_tokens == 0) {
     out.prompt_only = true;  // one token runs, and is not shown
     common.max_tokens = 1;

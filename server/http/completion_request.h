@@ -21,8 +21,9 @@ struct CompletionRequest {
   bool echo = false;                                     // the prompt comes before the text
   bool prompt_only = false;                              // max_tokens 0 with echo: nothing but the prompt
   bool return_token_ids = false;
-  std::string request_id;  // of the header or the body; may be empty
-  std::string model;       // as asked for; may be empty
+  bool prompt_logprobs = false;  // the answer has a field of that name
+  std::string request_id;        // of the header or the body; may be empty
+  std::string model;             // as asked for; may be empty
 };
 
 // Reads the body of /v1/completions and the headers that go with it (x-request-id, x-request-timeout-ms, x-tenant).

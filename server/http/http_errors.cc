@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <optional>
 #include <random>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -49,17 +51,27 @@ std::string Body(int status, const std::string& message, const std::optional<std
 }
 
 // The front end names fields as the gRPC messages nest them; here they stand side by side.
-std::string_view WithoutGroup(std::string_view text) {
-  for (const std::string_view group : {"sampling.", "stopping.", "output."}) {
-    if (text.substr(0, group.size()) == group) return text.substr(group.size());
+std::string WithoutGroup(std::string_view text) {
+  constexpr std::pair<std::string_view, std::string_view> kGroups[] = {{"sampling.beam_search.width", "beam_width"},
+                                                                       {"sampling.beam_search.", ""},
+                                                                       {"sampling.dry.last_n", "dry_penalty_last_n"},
+                                                                       {"sampling.dry.", "dry_"},
+                                                                       {"sampling.dynamic_temperature.", "dynatemp_"},
+                                                                       {"sampling.xtc.", "xtc_"},
+                                                                       {"sampling.mirostat.", "mirostat_"},
+                                                                       {"sampling.", ""},
+                                                                       {"stopping.", ""},
+                                                                       {"output.", ""}};
+  for (const auto& [group, here] : kGroups) {
+    if (text.substr(0, group.size()) == group) return std::string(here) + std::string(text.substr(group.size()));
   }
-  return text;
+  return std::string(text);
 }
 
 // What is wrong with us is for the log; a client gets its number.
 std::string Message(const absl::Status& status) {
   if (HttpStatusOf(status) != 500 || status.code() == absl::StatusCode::kFailedPrecondition)
-    return std::string(WithoutGroup(std::string_view(status.message().data(), status.message().size())));
+    return WithoutGroup(std::string_view(status.message().data(), status.message().size()));
   std::random_device random;
   const std::string id = absl::StrFormat("%08x%08x", random(), random());
   spdlog::error("internal error {}: {}", id, std::string(status.message()));
@@ -101,7 +113,7 @@ int HttpStatusOf(const absl::Status& status) {
 
 std::string ErrorBody(const absl::Status& status) {
   std::optional<std::string> field = FieldOf(status);
-  if (field) field = std::string(WithoutGroup(*field));
+  if (field) field = WithoutGroup(*field);
   return Body(HttpStatusOf(status), Message(status), field);
 }
 

@@ -35,6 +35,8 @@ class JsonFields {
 
   // Refuses a field that is there.
   void Refuse(const char* name, const std::string& problem) { Fail(name, problem); }
+  // Takes over an error of a nested object.
+  void Fail(const absl::Status& nested) { status_.Update(nested); }
   const absl::Status& status() const { return status_; }
 
  private:

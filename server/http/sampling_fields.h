@@ -12,14 +12,16 @@
 // Quire cannot do, is an error of `fields`, naming the field. Any thread.
 namespace quire {
 
-// How tokens are chosen: temperature, top_p, top_k (-1: off), min_p, seed, n, best_of, penalties and biases.
+// How tokens are chosen: temperature, top_p, top_k (-1: off), min_p, seed, n, best_of, beam search, penalties, biases
+// and further samplers.
 void ReadSamplingFields(JsonFields& fields, GenerateRequest* out);
 
 // When a sequence ends, but for the most tokens, whose names and defaults differ: min_tokens, stop, stop_token_ids,
-// include_stop_str_in_output, ignore_eos.
+// include_stop_str_in_output, ignore_eos, repetition_detection.
 void ReadStoppingFields(JsonFields& fields, GenerateRequest* out);
 
-// How a request is served: skip_special_tokens, add_special_tokens (unset: as *out has it), cache_salt, priority.
+// How a request is served: skip_special_tokens, add_special_tokens (unset: as *out has it), cache_salt, priority,
+// truncate_prompt_tokens, truncation_side, logprobs_mode.
 void ReadServingFields(JsonFields& fields, GenerateRequest* out);
 
 // The headers x-request-id (into *request_id, whatever the body says), x-tenant and x-request-timeout-ms (1 ms to a

@@ -36,14 +36,17 @@ Histogram::BucketBoundaries Tokens() {
 Histogram::BucketBoundaries Sequences() { return {1, 2, 5, 10, 20}; }
 
 // How requests end: those that the engine finished by its word, others by their status.
-enum Outcome { kStop, kLength, kAbort, kCancelled, kDeadline, kOverload, kRefused, kError, kNumOutcomes };
-constexpr std::array<const char*, kNumOutcomes> kOutcomeNames = {"stop",     "length",   "abort",   "cancelled",
-                                                                 "deadline", "overload", "refused", "error"};
+enum Outcome { kStop, kLength, kRepetition, kAbort, kCancelled, kDeadline, kOverload, kRefused, kError, kNumOutcomes };
+constexpr std::array<const char*, kNumOutcomes> kOutcomeNames = {
+    "stop", "length", "repetition", "abort", "cancelled", "deadline", "overload", "refused", "error"};
 
 Outcome OutcomeOf(const RequestRecord& record) {
   switch (record.code) {
     case absl::StatusCode::kOk:
-      return record.finish == "stop" ? kStop : record.finish == "length" ? kLength : kAbort;
+      return record.finish == "stop"         ? kStop
+             : record.finish == "length"     ? kLength
+             : record.finish == "repetition" ? kRepetition
+                                             : kAbort;
     case absl::StatusCode::kCancelled:
       return kCancelled;
     case absl::StatusCode::kDeadlineExceeded:
@@ -129,7 +132,8 @@ std::string Metrics::Text(const Frontend& frontend) const {
   families.Begin("quire_requests_total", nullptr, "Requests that have ended, by how.", MetricType::Counter);
   for (int i = 0; i < kNumOutcomes; ++i) families.Add(count(i), {{"outcome", kOutcomeNames[i]}});
   families.BeginVllm("vllm:request_success_total", "Requests that have ended, by how.", MetricType::Counter);
-  for (const int i : {kStop, kLength, kAbort, kError}) families.Add(count(i), {{"finished_reason", kOutcomeNames[i]}});
+  for (const int i : {kStop, kLength, kRepetition, kAbort, kError})
+    families.Add(count(i), {{"finished_reason", kOutcomeNames[i]}});
   families.Begin("quire_cached_prompt_tokens_total", "vllm:prompt_tokens_cached_total",
                  "Prompt tokens of finished requests that were not computed.", MetricType::Counter);
   families.Add(static_cast<double>(counts_->cached_tokens.load(std::memory_order_relaxed)));

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "model/tokenizer/utf8.h"
@@ -142,6 +143,42 @@ absl::Status ReadEarlyStopping(const std::string& field, const Json& value, Gene
   return absl::OkStatus();
 }
 
+// {"50256": -100, ...}
+absl::Status ReadLogitBias(const std::string& field, const Json& value, GenerateRequest* out) {
+  if (!value.is_object()) return WrongType(field, "an object", value);
+  for (const auto& [key, bias] : value.items()) {
+    int64_t id = 0;
+    if (!absl::SimpleAtoi(key, &id)) return InvalidField(absl::StrCat(field, ".", key), "is no token id");
+    out->rules.logit_bias.emplace_back(id, 0.0f);
+    QUIRE_RETURN_IF_ERROR(Read(absl::StrCat(field, ".", key), bias, &out->rules.logit_bias.back().second));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadRepetition(const std::string& field, const Json& value, GenerateRequest* out) {
+  QUIRE_RETURN_IF_ERROR(CheckObject(field, value, {"max_pattern_size", "min_pattern_size", "min_count"}));
+  RepetitionRequest& detection = out->repetition_detection.emplace();
+  QUIRE_RETURN_IF_ERROR(ReadMemberOf(field, value, "max_pattern_size", &detection.max_pattern_size));
+  QUIRE_RETURN_IF_ERROR(ReadMemberOf(field, value, "min_pattern_size", &detection.min_pattern_size));
+  return ReadMemberOf(field, value, "min_count", &detection.min_count);
+}
+
+// Sets *out to the number of the word, from 1.
+absl::Status ReadWord(const std::string& field, const Json& value, const char* first, const char* second,
+                      int64_t* out) {
+  *out = value == first ? 1 : 2;
+  if (value == first || value == second) return absl::OkStatus();
+  return InvalidField(field, absl::StrCat("must be \"", first, "\" or \"", second, "\""));
+}
+
+absl::Status ReadTruncationSide(const std::string& field, const Json& value, GenerateRequest* out) {
+  return ReadWord(field, value, "left", "right", &out->truncation_side);
+}
+
+absl::Status ReadLogprobsMode(const std::string& field, const Json& value, GenerateRequest* out) {
+  return ReadWord(field, value, "raw_logprobs", "processed_logprobs", &out->logprobs_mode);
+}
+
 absl::Status ReadMessages(const std::string&, const Json&, GenerateRequest*) {
   return absl::UnimplementedError("messages: chat templates are not built yet; give prompt or prompt_ids");
 }
@@ -154,6 +191,11 @@ absl::Status ReadMember(const std::string& field, const Json& value, GenerateReq
 template <auto Member>
 absl::Status ReadCacheMember(const std::string& field, const Json& value, GenerateRequest* out) {
   return Read(field, value, &(out->cache.*Member));
+}
+
+template <auto Member>
+absl::Status ReadRule(const std::string& field, const Json& value, GenerateRequest* out) {
+  return Read(field, value, &(out->rules.*Member));
 }
 
 struct Field {
@@ -178,6 +220,32 @@ constexpr Field kFields[] = {
     {"beam_width", &ReadMember<&Request::beam_width>},
     {"length_penalty", &ReadMember<&Request::length_penalty>},
     {"early_stopping", &ReadEarlyStopping},
+    {"repetition_penalty", &ReadRule<&RulesRequest::repetition_penalty>},
+    {"frequency_penalty", &ReadRule<&RulesRequest::frequency_penalty>},
+    {"presence_penalty", &ReadRule<&RulesRequest::presence_penalty>},
+    {"repeat_last_n", &ReadRule<&RulesRequest::repeat_last_n>},
+    {"logit_bias", &ReadLogitBias},
+    {"allowed_token_ids", &ReadRule<&RulesRequest::allowed_token_ids>},
+    {"bad_words", &ReadRule<&RulesRequest::bad_words>},
+    {"no_repeat_ngram_size", &ReadRule<&RulesRequest::no_repeat_ngram_size>},
+    {"dry_multiplier", &ReadRule<&RulesRequest::dry_multiplier>},
+    {"dry_base", &ReadRule<&RulesRequest::dry_base>},
+    {"dry_allowed_length", &ReadRule<&RulesRequest::dry_allowed_length>},
+    {"dry_last_n", &ReadRule<&RulesRequest::dry_last_n>},
+    {"dry_sequence_breakers", &ReadRule<&RulesRequest::dry_sequence_breakers>},
+    {"top_n_sigma", &ReadRule<&RulesRequest::top_n_sigma>},
+    {"dynatemp_range", &ReadRule<&RulesRequest::dynatemp_range>},
+    {"dynatemp_exponent", &ReadRule<&RulesRequest::dynatemp_exponent>},
+    {"typical_p", &ReadRule<&RulesRequest::typical_p>},
+    {"xtc_probability", &ReadRule<&RulesRequest::xtc_probability>},
+    {"xtc_threshold", &ReadRule<&RulesRequest::xtc_threshold>},
+    {"mirostat", &ReadRule<&RulesRequest::mirostat>},
+    {"mirostat_tau", &ReadRule<&RulesRequest::mirostat_tau>},
+    {"mirostat_eta", &ReadRule<&RulesRequest::mirostat_eta>},
+    {"repetition_detection", &ReadRepetition},
+    {"truncate_prompt_tokens", &ReadMember<&Request::truncate_prompt_tokens>},
+    {"truncation_side", &ReadTruncationSide},
+    {"logprobs_mode", &ReadLogprobsMode},
     {"max_tokens", &ReadMember<&Request::max_tokens>},
     {"min_tokens", &ReadMember<&Request::min_tokens>},
     {"stop", &ReadStop},

@@ -19,6 +19,10 @@ using Json = nlohmann::ordered_json;
 // Errors name fields as the wire nests them: here they stand on one level.
 constexpr std::pair<const char*, const char*> kFieldNames[] = {{"sampling.beam_search.width", "beam_width"},
                                                                {"sampling.beam_search.", ""},
+                                                               {"sampling.dry.", "dry_"},
+                                                               {"sampling.dynamic_temperature.", "dynatemp_"},
+                                                               {"sampling.xtc.", "xtc_"},
+                                                               {"sampling.mirostat.", "mirostat_"},
                                                                {"sampling.", ""},
                                                                {"stopping.", ""},
                                                                {"output.", ""},
@@ -82,6 +86,8 @@ const char* ReasonName(FinishReason reason) {
       return "stop";
     case FinishReason::kLength:
       return "length";
+    case FinishReason::kRepetition:
+      return "repetition";
     default:
       return "abort";
   }

@@ -157,6 +157,99 @@ TEST_F(CommandTest, GenerateSendsEveryOption) {
   EXPECT_EQ(request.priority(), -7);
 }
 
+TEST_F(CommandTest, GenerateSendsEverySampler) {
+  const RunResult result = Run({"generate",
+                                "x",
+                                "--repetition-penalty",
+                                "1.5",
+                                "--frequency-penalty",
+                                "0.25",
+                                "--presence-penalty",
+                                "-0.5",
+                                "--repeat-last-n",
+                                "9",
+                                "--no-repeat-ngram-size",
+                                "3",
+                                "--logit-bias",
+                                "7",
+                                "-2.5",
+                                "--logit-bias",
+                                "8",
+                                "1",
+                                "--allowed-token-id",
+                                "4,5",
+                                "--bad-word",
+                                "a b",
+                                "--dry-multiplier",
+                                "1",
+                                "--dry-base",
+                                "2",
+                                "--dry-allowed-length",
+                                "4",
+                                "--dry-last-n",
+                                "50",
+                                "--dry-breaker",
+                                "!",
+                                "--top-n-sigma",
+                                "1.5",
+                                "--dynatemp-range",
+                                "0.5",
+                                "--dynatemp-exponent",
+                                "2",
+                                "--typical-p",
+                                "0.75",
+                                "--xtc-probability",
+                                "0.5",
+                                "--xtc-threshold",
+                                "0.25",
+                                "--mirostat",
+                                "--mirostat-tau",
+                                "3",
+                                "--mirostat-eta",
+                                "0.5",
+                                "--repetition-detection",
+                                "8",
+                                "2",
+                                "3",
+                                "--truncate",
+                                "-1",
+                                "--truncate-right",
+                                "--processed-logprobs",
+                                "--echo"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const v1::GenerateRequest request = service().last_request();
+  const v1::Sampling& sampling = request.sampling();
+  EXPECT_EQ(sampling.repetition_penalty(), 1.5f);
+  EXPECT_EQ(sampling.frequency_penalty(), 0.25f);
+  EXPECT_EQ(sampling.presence_penalty(), -0.5f);
+  EXPECT_EQ(sampling.repeat_last_n(), 9u);
+  EXPECT_EQ(sampling.no_repeat_ngram_size(), 3u);
+  ASSERT_EQ(sampling.logit_bias().size(), 2u);
+  EXPECT_EQ(sampling.logit_bias().at(7), -2.5f);
+  EXPECT_THAT(sampling.allowed_token_ids(), ElementsAre(4, 5));
+  EXPECT_THAT(sampling.bad_words(), ElementsAre("a b"));
+  EXPECT_EQ(sampling.dry().multiplier(), 1);
+  EXPECT_EQ(sampling.dry().base(), 2);
+  EXPECT_EQ(sampling.dry().allowed_length(), 4u);
+  EXPECT_EQ(sampling.dry().last_n(), 50u);
+  EXPECT_THAT(sampling.dry().sequence_breakers(), ElementsAre("!"));
+  EXPECT_EQ(sampling.top_n_sigma(), 1.5f);
+  EXPECT_EQ(sampling.dynamic_temperature().range(), 0.5f);
+  EXPECT_EQ(sampling.dynamic_temperature().exponent(), 2);
+  EXPECT_EQ(sampling.typical_p(), 0.75f);
+  EXPECT_EQ(sampling.xtc().probability(), 0.5f);
+  EXPECT_EQ(sampling.xtc().threshold(), 0.25f);
+  EXPECT_EQ(sampling.mirostat().tau(), 3);
+  EXPECT_EQ(sampling.mirostat().eta(), 0.5f);
+  EXPECT_EQ(request.stopping().repetition_detection().max_pattern_size(), 8u);
+  EXPECT_EQ(request.stopping().repetition_detection().min_pattern_size(), 2u);
+  EXPECT_EQ(request.stopping().repetition_detection().min_count(), 3u);
+  EXPECT_EQ(request.truncate_prompt_tokens(), -1);
+  EXPECT_EQ(request.truncation_side(), v1::GenerateRequest::TRUNCATION_SIDE_RIGHT);
+  EXPECT_EQ(request.output().logprobs_mode(), v1::Output::LOGPROBS_MODE_PROCESSED);
+  EXPECT_TRUE(request.output().echo());
+}
+
 TEST_F(CommandTest, GenerateLeavesTheRestToTheServer) {
   ASSERT_EQ(Run({"generate", "x"}).exit_code, 0);
   const v1::GenerateRequest request = service().last_request();
@@ -165,6 +258,8 @@ TEST_F(CommandTest, GenerateLeavesTheRestToTheServer) {
   EXPECT_FALSE(request.sampling().has_top_p());
   EXPECT_FALSE(request.sampling().has_seed());
   EXPECT_FALSE(request.sampling().has_n());
+  EXPECT_FALSE(request.sampling().has_repetition_penalty() || request.sampling().has_dry() ||
+               request.sampling().has_mirostat() || request.has_truncate_prompt_tokens());
   EXPECT_FALSE(request.stopping().has_max_tokens());
   EXPECT_FALSE(request.output().has_logprobs());
   EXPECT_FALSE(request.has_add_special_tokens());

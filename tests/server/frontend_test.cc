@@ -237,7 +237,7 @@ TEST_F(FrontendTest, EosAndStopTokensAreNamedAndNotPartOfTheText) {
   EXPECT_EQ(sink_->sequences.at(0).finish->stop, Finish::Stop::kStopToken);
 }
 
-TEST_F(FrontendTest, AStopStringThatSpellsAHiddenSpecialTokenWorksById) {
+TEST_F(FrontendTest, B093AStopStringThatSpellsAHiddenSpecialTokenWorksById) {
   GenerateRequest request = TextRequest("p");
   request.stop = {"x", "<bos>"};
   const uint64_t handle = Start(request);
@@ -282,7 +282,7 @@ TEST_F(FrontendTest, SequencesFinishOnTheirOwn) {
   EXPECT_EQ(sink_->usage.completion_tokens, 5);
 }
 
-TEST_F(FrontendTest, LogprobsAreOnePerTokenAlsoWhileTextIsHeldBack) {
+TEST_F(FrontendTest, B079LogprobsAreOnePerTokenAlsoWhileTextIsHeldBack) {
   GenerateRequest request = TextRequest("pq");
   request.stop = {"ab-never"};
   request.logprobs = 1;

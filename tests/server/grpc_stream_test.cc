@@ -50,7 +50,7 @@ TEST_F(GrpcTest, TheBestOfManyComeWithGenerateOnly) {
   ASSERT_EQ(response.sequences_size(), 1);
   EXPECT_EQ(response.sequences(0).index(), 0u);
   EXPECT_EQ(response.sequences(0).text(), "bb");
-  EXPECT_EQ(response.sequences(0).finish().score(), -2);
+  EXPECT_EQ(response.sequences(0).finish().score(), -1);  // the mean of its tokens
   EXPECT_EQ(response.sequences(0).logprobs_size(), 0);
   EXPECT_EQ(response.usage().completion_tokens(), 6u);
 }

@@ -223,9 +223,34 @@ TEST_F(HttpCompletionsTest, B142ARefusalHasItsStatusInBothModes) {
       {R"({"top_p": 1.5})", "top_p"},
       {R"({"n": 5000000})", "n"},
       {R"({"stop": 1})", "stop"},
-      {R"({"logit_bias": {"1": 2}})", "logit_bias"},
+      {R"({"logit_bias": {"x": 2}})", "logit_bias"},
+      {R"({"logit_bias": {"258": 2}})", "logit_bias"},
+      {R"({"logit_bias": {"1": 101}})", "logit_bias[1]"},
+      {R"({"logit_bias": [1]})", "logit_bias"},
       {R"({"suffix": "x"})", "suffix"},
-      {R"({"prompt_logprobs": 1})", "prompt_logprobs"},
+      {R"({"prompt_logprobs": 21})", "prompt_logprobs"},
+      {R"({"logprobs": 21})", "logprobs"},
+      {R"({"frequency_penalty": 2.5})", "frequency_penalty"},
+      {R"({"presence_penalty": -3})", "presence_penalty"},
+      {R"({"repetition_penalty": 0})", "repetition_penalty"},
+      {R"({"allowed_token_ids": [258]})", "allowed_token_ids[0]"},
+      {R"({"bad_words": [""]})", "bad_words[0]"},
+      {R"({"dry_base": 0.5})", "dry_base"},
+      {R"({"dry_penalty_last_n": -2})", "dry_penalty_last_n"},
+      {R"({"xtc_threshold": 0.6})", "xtc_threshold"},
+      {R"({"typical_p": 0})", "typical_p"},
+      {R"({"mirostat": 1})", "mirostat"},
+      {R"({"mirostat_tau": "x"})", "mirostat_tau"},
+      {R"({"repetition_detection": {"max_pattern_size": 2, "min_count": 1}})", "repetition_detection.min_count"},
+      {R"({"truncate_prompt_tokens": 0})", "truncate_prompt_tokens"},
+      {R"({"truncation_side": "top"})", "truncation_side"},
+      {R"({"logprobs_mode": "raw_logits"})", "logprobs_mode"},
+      {R"({"use_beam_search": true, "frequency_penalty": 1, "temperature": 0})", "beam_search"},
+      {R"({"stop": ""})", "stop[0]"},
+      {R"({"stop": ["a", ""]})", "stop[1]"},
+      {R"({"stop_token_ids": [258]})", "stop_token_ids[0]"},
+      {R"({"stop_token_ids": [-1], "min_tokens": 5})", "stop_token_ids[0]"},
+      {R"({"stop_token_ids": [2147483647], "min_tokens": 5})", "stop_token_ids[0]"},
       {R"({"best_of": 0})", "best_of"},
       {R"({"stream_options": 1})", "stream_options"},
       {R"({"stream_options": {"include_usage": 1}})", "stream_options.include_usage"},
@@ -245,11 +270,143 @@ TEST_F(HttpCompletionsTest, B142ARefusalHasItsStatusInBothModes) {
   EXPECT_EQ(Complete({}, "X-Request-Timeout-Ms: soon\r\n").json()["error"]["param"], "x-request-timeout-ms");
 }
 
+std::string TextOf(const HttpClient::Reply& reply) { return reply.json()["choices"][0]["text"]; }
+
+// Each as it acts: the simulated model samples by rules as any other does.
+TEST_F(HttpCompletionsTest, SamplersOfTheRequestAct) {
+  Load();
+  const auto text = [this](const char* fields) {
+    json request = {{"temperature", 0}, {"max_tokens", 3}};
+    request.update(json::parse(fields));
+    return TextOf(Complete(request));
+  };
+  EXPECT_EQ(text(R"({"logit_bias": {"65": 100}})"), "AAA");
+  EXPECT_EQ(text(R"({"allowed_token_ids": [66], "temperature": 1})"), "BBB");
+  EXPECT_EQ(text(R"({"logit_bias": {"65": 100, "66": 60}, "bad_words": ["A"]})"), "BBB");
+  EXPECT_EQ(text(R"({"logit_bias": {"65": 100, "66": 60}, "bad_words": ["AA"]})"), "ABA");
+  EXPECT_EQ(text(R"({"logit_bias": {"65": 100}, "no_repeat_ngram_size": 2})").substr(0, 2), "AA");
+  EXPECT_NE(text(R"({"logit_bias": {"65": 100}, "no_repeat_ngram_size": 2})"), "AAA");
+  EXPECT_NE(text(R"({"logit_bias": {"65": 100}, "repetition_penalty": 100})"), "AAA");
+  EXPECT_EQ(text(R"({"allowed_token_ids": [65, 66], "logit_bias": {"65": 30, "66": 28}, "frequency_penalty": 2,
+                     "presence_penalty": 2, "prompt": "AB"})")
+                .size(),
+            3u);
+  EXPECT_EQ(text(R"({"logit_bias": {"65": 100}, "dry_multiplier": 100, "dry_allowed_length": 1})").substr(0, 1), "A");
+  for (const char* const fields :
+       {R"({"top_n_sigma": 0.01, "temperature": 1})", R"({"top_k": 1, "temperature": 1, "xtc_probability": 0.5})",
+        R"({"typical_p": 1, "top_n_sigma": 0})"}) {
+    EXPECT_EQ(text(fields), text("{}")) << fields;
+  }
+  EXPECT_EQ(text(R"({"mirostat": 2, "mirostat_tau": 3, "temperature": 1})"),
+            text(R"({"mirostat": 2, "mirostat_tau": 3, "temperature": 1})"));
+  EXPECT_EQ(text(R"({"use_beam_search": true, "n": 2})").size(), 3u);
+}
+
+TEST_F(HttpCompletionsTest, ARequestThatMayHaveNoTokenEndsAloneAndForGood) {
+  Load();
+  const HttpClient::Reply reply =
+      Complete({{"allowed_token_ids", {65}}, {"no_repeat_ngram_size", 1}, {"max_tokens", 2}});
+  EXPECT_EQ(reply.status, 500);
+  EXPECT_EQ(reply.headers.at("x-should-retry"), "false");
+  EXPECT_EQ(Complete({}).status, 200);
+}
+
+TEST_F(HttpCompletionsTest, ARunOfTheSameTokensEndsIt) {
+  Load();
+  const json choice = Complete({{"logit_bias", {{"65", 100}}},
+                                {"temperature", 0},
+                                {"repetition_detection", {{"max_pattern_size", 2}, {"min_count", 4}}}})
+                          .json()["choices"][0];
+  EXPECT_EQ(choice["text"], "AAAA");
+  EXPECT_EQ(choice["finish_reason"], "repetition");
+}
+
+TEST_F(HttpCompletionsTest, LongPromptsAreCutOnRequest) {
+  Load();
+  const auto echo = [this](json fields) {
+    fields["echo"] = true;
+    fields["max_tokens"] = 0;
+    return Complete(fields).json();
+  };
+  EXPECT_EQ(echo({{"truncate_prompt_tokens", 3}})["choices"][0]["text"], "lo");
+  EXPECT_EQ(echo({{"truncate_prompt_tokens", 3}})["usage"]["prompt_tokens"], 3);
+  EXPECT_EQ(echo({{"truncate_prompt_tokens", 3}, {"truncation_side", "right"}})["choices"][0]["text"], "he");
+  EXPECT_EQ(echo({{"prompt", {65, 66, 67}}, {"truncate_prompt_tokens", 2}})["choices"][0]["text"], "BC");
+  EXPECT_EQ(echo({{"truncate_prompt_tokens", 100}})["choices"][0]["text"], "hello");
+  const json fitted =
+      Complete({{"prompt", std::string(2000, 'x')}, {"truncate_prompt_tokens", -1}, {"max_tokens", 12}}).json();
+  EXPECT_EQ(fitted["usage"]["prompt_tokens"], 500);
+}
+
+TEST_F(HttpCompletionsTest, LogprobsOfThePromptAndOfWhatIsDrawn) {
+  Load();
+  const json choice = Complete({{"prompt", "ab"}, {"prompt_logprobs", 2}}).json()["choices"][0];
+  ASSERT_EQ(choice["prompt_logprobs"].size(), 3u);  // <bos> a b
+  EXPECT_TRUE(choice["prompt_logprobs"][0].is_null());
+  const json& a = choice["prompt_logprobs"][1];
+  EXPECT_TRUE(a.size() == 3 || (a.size() == 2 && a[std::to_string('a')]["rank"] <= 2)) << a;
+  EXPECT_EQ(a[std::to_string('a')]["decoded_token"], "a");
+  EXPECT_TRUE(choice["logprobs"].is_null());
+  const json drawn = Complete({{"allowed_token_ids", {65}}, {"logprobs", 5}, {"logprobs_mode", "processed_logprobs"}})
+                         .json()["choices"][0]["logprobs"];
+  EXPECT_EQ(drawn["top_logprobs"][0], json::parse(R"({"A": 0.0})"));
+  const json raw = Complete({{"allowed_token_ids", {65}}, {"logprobs", 5}}).json()["choices"][0]["logprobs"];
+  EXPECT_GE(raw["top_logprobs"][0].size(), 5u);
+  EXPECT_LT(raw["token_logprobs"][0], 0.0);
+}
+
+// B085: stops of several tokens cut a stream as they cut a whole answer.
+TEST_F(HttpCompletionsTest, B085StopsCutStreamsAndWholeAnswersAlike) {
+  Load();
+  for (int seed = 0; seed < 12; ++seed) {
+    const json open = {{"seed", seed}, {"max_tokens", 40}, {"allowed_token_ids", {65, 66, 67, 10, 32}}};
+    const std::string text = TextOf(Complete(open));
+    ASSERT_EQ(text.size(), 40u);
+    for (const size_t at : {0u, 7u, 20u, 35u}) {
+      json request = open;
+      request["stop"] = {"never", text.substr(at, 5)};
+      request["include_stop_str_in_output"] = seed % 2 == 0;
+      const HttpClient::Reply whole = Complete(request);
+      request["stream"] = true;
+      std::string streamed;
+      for (const json& event : ParseSse(Complete(request).body).objects)
+        streamed += event["choices"][0]["text"].get<std::string>();
+      EXPECT_EQ(streamed, TextOf(whole));
+      EXPECT_EQ(whole.json()["choices"][0]["stop_reason"], text.substr(at, 5));
+      EXPECT_EQ(streamed, text.substr(0, text.find(text.substr(at, 5)) + (seed % 2 == 0 ? 5 : 0)));
+    }
+  }
+}
+
 TEST_F(HttpCompletionsTest, B138NullIsTheSameAsAbsent) {
   Load();
-  for (const char* const field :
-       {"temperature", "top_p", "n", "stop", "stream", "stream_options", "logit_bias", "presence_penalty",
-        "frequency_penalty", "user", "logprobs", "suffix", "echo", "model", "best_of"}) {
+  for (const char* const field : {"temperature",
+                                  "top_p",
+                                  "n",
+                                  "stop",
+                                  "stream",
+                                  "stream_options",
+                                  "logit_bias",
+                                  "presence_penalty",
+                                  "frequency_penalty",
+                                  "user",
+                                  "logprobs",
+                                  "suffix",
+                                  "echo",
+                                  "model",
+                                  "best_of",
+                                  "repetition_penalty",
+                                  "allowed_token_ids",
+                                  "bad_words",
+                                  "prompt_logprobs",
+                                  "truncate_prompt_tokens",
+                                  "repetition_detection",
+                                  "mirostat",
+                                  "dry_sequence_breakers",
+                                  "typical_p",
+                                  "logprobs_mode",
+                                  "use_beam_search",
+                                  "early_stopping"}) {
     EXPECT_EQ(Complete({{field, nullptr}}).status, 200) << field;
   }
 }

@@ -1,10 +1,14 @@
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <memory>
 #include <sstream>
 #include <streambuf>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/sim_runner.h"
@@ -319,7 +323,7 @@ TEST(OfflineBatchTest, BeamSearchGivesItsOutputsBestFirst) {
   EXPECT_FALSE(answers.at(3)["outputs"][0].contains("score"));
 }
 
-// The same sequences run with n = 6: of these the two with the largest sums, whatever came first.
+// The same sequences run with n = 6: of these the two with the largest means, whatever came first.
 TEST(OfflineBatchTest, BestOfGivesTheMostProbableSequences) {
   const std::string common =
       R"("prompt_ids": [1, 2, 3], "seed": 5, "temperature": 1, "max_tokens": 7, "stop_token_ids": [4],)";
@@ -332,7 +336,7 @@ TEST(OfflineBatchTest, BestOfGivesTheMostProbableSequences) {
   for (const json& output : answers.at(1)["outputs"]) {
     double sum = 0;
     for (const json& position : output["logprobs"]) sum += position[0][1].get<double>();
-    all.emplace_back(-sum, output["output_ids"]);
+    all.emplace_back(-sum / static_cast<double>(output["logprobs"].size()), output["output_ids"]);
   }
   ASSERT_EQ(all.size(), 6u);
   const json first = all[0].second;
@@ -349,6 +353,49 @@ TEST(OfflineBatchTest, BestOfGivesTheMostProbableSequences) {
   EXPECT_EQ(answers.at(2)["usage"]["completion_tokens"], answers.at(1)["usage"]["completion_tokens"]);
   EXPECT_EQ(answers.at(3)["output_ids"], all[0].second);
   EXPECT_THAT(answers.at(4)["error"]["message"].get<std::string>(), HasSubstr("best_of: 2"));
+}
+
+TEST(OfflineRequestTest, ReadsEverySampler) {
+  const GenerateRequest request = Parse(
+      R"({"prompt": "hi", "repetition_penalty": 1.5, "frequency_penalty": 0.25, "presence_penalty": -1,
+          "repeat_last_n": 3, "logit_bias": {"7": -2.5}, "allowed_token_ids": [1], "bad_words": ["x"],
+          "no_repeat_ngram_size": 2, "dry_multiplier": 1, "dry_base": 2, "dry_allowed_length": 3, "dry_last_n": 4,
+          "dry_sequence_breakers": ["!"], "top_n_sigma": 1, "dynatemp_range": 0.5, "dynatemp_exponent": 2,
+          "typical_p": 0.5, "xtc_probability": 0.5, "xtc_threshold": 0.25, "mirostat": true, "mirostat_tau": 3,
+          "mirostat_eta": 0.5, "repetition_detection": {"max_pattern_size": 4, "min_count": 2},
+          "truncate_prompt_tokens": 5, "truncation_side": "right", "logprobs_mode": "processed_logprobs"})");
+  const RulesRequest& rules = request.rules;
+  EXPECT_EQ(rules.repetition_penalty, 1.5f);
+  EXPECT_EQ(rules.presence_penalty, -1.0f);
+  EXPECT_EQ(rules.logit_bias, (std::vector<std::pair<int64_t, float>>{{7, -2.5f}}));
+  EXPECT_THAT(rules.bad_words, ElementsAre("x"));
+  EXPECT_EQ(rules.dry_last_n, 4);
+  EXPECT_TRUE(rules.mirostat);
+  EXPECT_EQ(rules.mirostat_eta, 0.5f);
+  EXPECT_EQ(request.repetition_detection->max_pattern_size, 4);
+  EXPECT_FALSE(request.repetition_detection->min_pattern_size.has_value());
+  EXPECT_EQ(request.truncate_prompt_tokens, 5);
+  EXPECT_EQ(request.truncation_side, 2);
+  EXPECT_EQ(request.logprobs_mode, 2);
+  EXPECT_THAT(Error(R"({"prompt": "x", "logit_bias": {"a": 1}})"), HasSubstr("logit_bias.a"));
+  EXPECT_THAT(Error(R"({"prompt": "x", "truncation_side": "top"})"), HasSubstr("truncation_side"));
+}
+
+// Samplers that look back act the same alone, beside others and one step after another.
+TEST(OfflineBatchTest, SamplersThatLookBackAreRepeatable) {
+  std::string lines;
+  const std::string rules =
+      R"("prompt_ids": [1, 2, 3, 1, 2], "max_tokens": 30, "ignore_eos": true, "temperature": 1, "repetition_penalty": 1.3,
+         "dry_multiplier": 0.5, "mirostat": true, "seed": )";
+  std::string flat = rules;
+  std::replace(flat.begin(), flat.end(), '\n', ' ');
+  for (int id = 1; id <= 8; ++id) lines += absl::StrCat("{\"id\": ", id, ", ", flat, id % 4, "}\n");
+  const auto answers = RunBatch(lines, 10);
+  for (int id = 1; id <= 4; ++id) {
+    EXPECT_EQ(answers.at(id)["output_ids"].size(), 30u) << answers.at(id);
+    EXPECT_EQ(answers.at(id)["output_ids"], answers.at(id + 4)["output_ids"]);
+  }
+  EXPECT_NE(answers.at(1)["output_ids"], answers.at(2)["output_ids"]);
 }
 
 TEST(OfflineBatchTest, TextNeedsATokenizer) {

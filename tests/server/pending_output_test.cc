@@ -50,6 +50,7 @@ TEST(PendingOutputTest, CutsAnyOutputIntoBoundedMessagesThatAddUp) {
     const bool want_logprobs = random() % 2, want_ids = !want_logprobs || random() % 2;
     PendingOutput pending;
     std::map<int32_t, SequenceDelta> expected, got;
+    PromptInfo expected_prompt, echoed;
     const auto prompt_positions = random() % 40;
     int32_t rank = 0;
     const int deltas = 1 + static_cast<int>(random() % 6);
@@ -57,6 +58,9 @@ TEST(PendingOutputTest, CutsAnyOutputIntoBoundedMessagesThatAddUp) {
       OutputDelta delta;
       if (d == 0) {
         delta.prompt = PromptInfo{9, 5, {}};
+        for (auto n = random() % 3 * 700; n > 0; --n) delta.prompt->text += random() % 2 ? "p" : "\xC3\xA9";
+        for (auto n = random() % 3 * 500; n > 0; --n) delta.prompt->token_ids.push_back(static_cast<int32_t>(n));
+        expected_prompt = *delta.prompt;
         for (size_t i = 0; i < prompt_positions; ++i) delta.prompt->logprobs.push_back(Position(++rank, random() % 30));
       }
       for (int32_t index = 0; index < 3; ++index) {
@@ -87,6 +91,9 @@ TEST(PendingOutputTest, CutsAnyOutputIntoBoundedMessagesThatAddUp) {
       if (part.prompt) {
         EXPECT_EQ(part.prompt->prompt_tokens, 9);
         prompt_got += part.prompt->logprobs.size();
+        EXPECT_TRUE(utf8::IsValid(part.prompt->text));
+        echoed.text += part.prompt->text;
+        echoed.token_ids.insert(echoed.token_ids.end(), part.prompt->token_ids.begin(), part.prompt->token_ids.end());
       }
       for (const SequenceDelta& sequence : part.sequences) {
         SequenceDelta& all = got[sequence.index];
@@ -103,6 +110,8 @@ TEST(PendingOutputTest, CutsAnyOutputIntoBoundedMessagesThatAddUp) {
     }
     EXPECT_TRUE(last);
     EXPECT_EQ(prompt_got, prompt_positions);
+    EXPECT_EQ(echoed.text, expected_prompt.text);
+    EXPECT_EQ(echoed.token_ids, expected_prompt.token_ids);
     ASSERT_EQ(got.size(), 3u);
     for (auto& [index, all] : expected) {
       EXPECT_EQ(got[index].text, all.text);

@@ -58,6 +58,15 @@ TEST(ValidatorTest, RefusesEveryFieldOutOfRangeNamingFieldValueAndLimit) {
       {"cache.breakpoints[0].ttl_seconds", "0", "2592000",
        [](auto& r) { r.cache.breakpoints = {{.position = 1, .ttl_seconds = 0}}; }},
       {"priority", "1001", "1000", [](auto& r) { r.priority = 1001; }},
+      {"truncate_prompt_tokens", "0", "31", [](auto& r) { r.truncate_prompt_tokens = 0; }},
+      {"truncate_prompt_tokens", "32", "31", [](auto& r) { r.truncate_prompt_tokens = 32; }},
+      {"truncation_side", "3", "2", [](auto& r) { r.truncation_side = 3; }},
+      {"output.logprobs_mode", "3", "2", [](auto& r) { r.logprobs_mode = 3; }},
+      {"stopping.repetition_detection.max_pattern_size", "0", "1", [](auto& r) { r.repetition_detection.emplace(); }},
+      {"stopping.repetition_detection.min_count", "1", "2",
+       [](auto& r) { r.repetition_detection = {.max_pattern_size = 1, .min_pattern_size = {}, .min_count = 1}; }},
+      {"stopping.repetition_detection.min_pattern_size", "3", "2",
+       [](auto& r) { r.repetition_detection = {.max_pattern_size = 2, .min_pattern_size = 3, .min_count = 2}; }},
       {"priority", "-1001", "-1000", [](auto& r) { r.priority = -1001; }},
       {"sampling.temperature", "-0.5", "0", [](auto& r) { r.temperature = -0.5f; }},
       {"sampling.temperature", "nan", "0", [=](auto& r) { r.temperature = nan; }},
@@ -244,6 +253,64 @@ TEST(ValidatorTest, RequestBeatsModelDefaultsBeatBuiltInOnes) {
   EXPECT_EQ(own.temperature, 1.5f);
   EXPECT_EQ(own.top_k, 0);
   EXPECT_EQ(own.top_p, 0.5f);
+}
+
+// B081: only what the request leaves out comes from the model.
+TEST(ValidatorTest, B081TheModelsGreedyDefaultDoesNotBeatTheRequest) {
+  RequestLimits limits = Limits();
+  limits.default_temperature = 0.0f;
+  limits.default_top_k = 1;
+  limits.default_repetition_penalty = 1.5f;
+  GenerateRequest request = Request();
+  request.temperature = 1.5f;
+  auto validated = Validator(limits).Validate(request);
+  ASSERT_TRUE(validated.ok()) << validated.status();
+  EXPECT_EQ(validated->params.temperature, 1.5f);
+  EXPECT_EQ(validated->rules.rules.repetition_penalty, 1.5f);
+  request.rules.repetition_penalty = 1.0f;
+  EXPECT_FALSE(Validator(limits).Validate(request)->rules.any());
+}
+
+TEST(ValidatorTest, TemperaturesNearZero) {
+  const auto temperature = [](float given) {
+    GenerateRequest request = Request();
+    request.temperature = given;
+    return Validator(Limits()).Validate(request)->params.temperature;
+  };
+  EXPECT_EQ(temperature(0), 0.0f);
+  EXPECT_LT(temperature(9e-6f), 1e-5f);  // greedy
+  EXPECT_EQ(temperature(1e-5f), 0.01f);
+  EXPECT_EQ(temperature(0.009f), 0.01f);
+  EXPECT_EQ(temperature(0.011f), 0.011f);
+  EXPECT_EQ(temperature(1e30f), 1e30f);
+}
+
+TEST(ValidatorTest, RepetitionDetectionAndItsDefaults) {
+  GenerateRequest request = Request();
+  request.repetition_detection = {.max_pattern_size = 4, .min_pattern_size = {}, .min_count = 3};
+  const auto validated = Validator(Limits()).Validate(request);
+  ASSERT_TRUE(validated.ok()) << validated.status();
+  EXPECT_EQ(validated->params.repetition_detection.min_pattern_size, 1);
+  EXPECT_EQ(validated->params.repetition_detection.min_count, 3);
+}
+
+TEST(ValidatorTest, TruncationKeepsTheLastOrTheFirstIds) {
+  GenerateRequest request = Request();
+  std::vector<int64_t> ids(40);
+  for (int64_t i = 0; i < 40; ++i) ids[i] = i;
+  request.prompt = ids;
+  EXPECT_FALSE(Validator(Limits()).Validate(request).ok());
+  request.truncate_prompt_tokens = 3;
+  const auto prompt = [&request] {
+    return std::get<std::vector<int32_t>>(Validator(Limits()).Validate(request)->prompt);
+  };
+  EXPECT_EQ(prompt(), (std::vector<int32_t>{37, 38, 39}));
+  request.truncation_side = 2;
+  EXPECT_EQ(prompt(), (std::vector<int32_t>{0, 1, 2}));
+  request.truncate_prompt_tokens = -1;
+  EXPECT_EQ(prompt().size(), 31u);
+  request.max_tokens = 10;
+  EXPECT_EQ(prompt().size(), 22u);
 }
 
 TEST(ValidatorTest, WholeVocabularyOnlyWhereAllowed) {
