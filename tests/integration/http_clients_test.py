@@ -7,11 +7,13 @@ packages `openai` and `prometheus-client`, which tests/run makes; exits 77 (skip
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import unittest
+import urllib.error
 import urllib.request
 
 PYTHON, QUIRED, OFFLINE, SOURCE = sys.argv[1:5]
@@ -62,7 +64,7 @@ class Daemon:
     def __init__(self, *options):
         self.process = subprocess.Popen(
             [QUIRED, "--model", MODEL, "--tokenizer", TOKENIZER, "--served-model-name", "tiny", "--device", "cpu", "--seed", "1",
-             "--grpc-listen", "", "--http-listen", "127.0.0.1:0", "--kv-blocks", "256", "--log-level", "warn", *options],
+             "--grpc-listen", "", "--http-listen", "127.0.0.1:0", "--kv-blocks", "256", *options],
             stderr=subprocess.PIPE, text=True)
         line = ""
         for line in self.process.stderr:
@@ -71,10 +73,12 @@ class Daemon:
         found = re.search(r"http=(\S+)", line)
         assert found, line
         self.url = "http://" + found[1]
-        threading.Thread(target=self.process.stderr.read, daemon=True).start()
+        self.log = []
+        self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr), daemon=True)
+        self.reader.start()
 
-    def client(self):
-        return openai.OpenAI(base_url=self.url + "/v1", api_key="none", max_retries=0)
+    def client(self, api_key="none"):
+        return openai.OpenAI(base_url=self.url + "/v1", api_key=api_key, max_retries=0)
 
     def get(self, path):
         with urllib.request.urlopen(self.url + path) as reply:
@@ -93,7 +97,9 @@ class Daemon:
 
     def stop(self):
         self.process.terminate()
-        return self.process.wait()
+        code = self.process.wait()
+        self.reader.join()
+        return code
 
 
 class OpenAiTest(unittest.TestCase):
@@ -204,6 +210,41 @@ class OverloadTest(unittest.TestCase):
             self.assertGreaterEqual(len(refused), 1)
             api.completions.create(**{**asked, "max_tokens": 1})
         self.assertEqual(daemon.stop(), 0)
+
+
+class KeysTest(unittest.TestCase):
+    def test_keys_are_needed_and_read_again_at_a_hangup(self):
+        path = os.path.join(WORK.name, "keys")
+
+        def write(text):
+            with open(path, "w", encoding="utf-8") as out:
+                out.write(text)
+
+        write("first-key team user\n")
+        daemon = Daemon("--api-key-file", path)
+        asked = {"model": "tiny", "prompt": "a", "max_tokens": 2}
+        with daemon.client("first-key") as first, daemon.client("second-key") as second:
+            first.completions.create(**asked)
+            with self.assertRaises(openai.AuthenticationError):
+                second.completions.create(**asked)
+            with self.assertRaises(urllib.error.HTTPError):
+                daemon.get("/metrics")
+            daemon.get("/health")
+            write("broken line of a file second-key\n")
+            daemon.process.send_signal(signal.SIGHUP)
+            write("second-key\n")
+            daemon.process.send_signal(signal.SIGHUP)
+            while True:
+                try:
+                    second.completions.create(**asked)
+                    break
+                except openai.AuthenticationError:
+                    pass
+            with self.assertRaises(openai.AuthenticationError):
+                first.completions.create(**asked)
+        self.assertEqual(daemon.stop(), 0)
+        self.assertNotIn("first-key", "".join(daemon.log))
+        self.assertNotIn("second-key", "".join(daemon.log))
 
 
 def rows():
