@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/base/sampling_rules.h"
 #include "kernels/factory.h"
 #include "model/sim_runner.h"
 #include "model/transformer_runner.h"
@@ -19,17 +20,21 @@
 namespace quire::testing {
 namespace {
 
-// No request can ask for a penalty: the row's frequency_penalty is what is missing here. min_tokens is the other thing
-// that tells output from prompt: half of the vocabulary would end a sequence, so without it none comes to 40 tokens.
-TEST(OverloadFaultTest, B055_PreemptedRequestsGiveTheIdsAndMinTokensOfSoloRuns) {
+// Both tell output from prompt: the penalty counts what was given, and half of the vocabulary would end a sequence, so
+// without min_tokens none comes to 40 tokens.
+TEST(OverloadFaultTest, B055_PreemptedRequestsGiveTheIdsPenaltiesAndMinTokensOfSoloRuns) {
   const auto path = RefPath("tiny/llama_gqa");
   if (!path) GTEST_SKIP() << "no oracle data: tiny/llama_gqa";
   constexpr int32_t kMinTokens = 40;
   const ModelConfig config = *LoadModelConfig(*path);
   auto workload = MakeWorkload(
       {.num_requests = 8, .vocab_size = config.vocab_size, .min_prompt = 20, .max_prompt = 60, .max_n = 1});
+  const auto rules = std::make_shared<SamplingRules>();
+  rules->frequency_penalty = 1;
   for (WorkloadRequest& request : workload) {
     request.params.temperature = 0;
+    request.params.rules = rules;
+    request.params.needs_output = true;
     request.params.min_tokens = kMinTokens;
     request.params.max_tokens = 64;
     for (int32_t id = 0; id < config.vocab_size; id += 2) request.params.stop_token_ids.push_back(id);
@@ -48,6 +53,8 @@ TEST(OverloadFaultTest, B055_PreemptedRequestsGiveTheIdsAndMinTokensOfSoloRuns) 
   };
   const WorkloadResult solo = run(1000, true), crowded = run(20, false);
   ExpectSameIds(solo, crowded, "a pool of 20 blocks");
+  rules->frequency_penalty = 0;
+  EXPECT_NE(run(1000, true).ids, solo.ids) << "the penalty counts";
   EXPECT_GT(crowded.stats.preemptions, 0);
   for (const auto& ids : crowded.ids) {
     ASSERT_GT(ids[0].size(), static_cast<size_t>(kMinTokens));

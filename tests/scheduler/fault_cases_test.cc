@@ -2,6 +2,7 @@
 // id.
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -276,10 +277,12 @@ TEST(SchedulerFaultTest, B053_ALateAbortOfAnOldRequestDoesNotTouchANewOne) {
   h.ExpectIdle();
 }
 
-// min_tokens and sampling positions count outputs alone. Penalties are not built; ids of a real model:
+// min_tokens, sampling positions and what penalties look at know outputs from the prompt. Ids of a real model:
 // tests/integration/overload_faults_test.cc.
 TEST(SchedulerFaultTest, B055_AfterARecomputationOutputIsStillOutput) {
   SchedulerHarness h({.num_blocks = 24, .block_size = 4});
+  const auto rules = std::make_shared<SamplingRules>();
+  rules->frequency_penalty = 1;
   std::vector<uint64_t> handles;
   for (int32_t i = 0; i < 8; ++i) {
     SamplingParams params = Tokens(45);
@@ -287,6 +290,8 @@ TEST(SchedulerFaultTest, B055_AfterARecomputationOutputIsStillOutput) {
     params.min_tokens = 40;
     params.temperature = 1;
     params.seed = 40 + i;
+    params.rules = rules;
+    params.needs_output = true;
     handles.push_back(h.Add(Ids(9, i), params));
   }
   while (h.scheduler.HasWork()) {
@@ -296,6 +301,8 @@ TEST(SchedulerFaultTest, B055_AfterARecomputationOutputIsStillOutput) {
       const SampleRow& row = h.plan.samples[entry.sample];
       EXPECT_EQ(row.output_position, static_cast<uint32_t>(entry.sequence->num_tokens() - 9));
       EXPECT_EQ(row.banned_ids.empty(), row.output_position >= 40);
+      EXPECT_EQ(row.tokens.size(), entry.sequence->tokens.size());
+      EXPECT_EQ(row.prompt_len, 9);
     }
     h.Commit();
   }
