@@ -97,6 +97,24 @@ TEST_F(StopFaultsTest, B088AHiddenStopTokenTakesNoTextWithIt) {
   }
 }
 
+TEST_F(StopFaultsTest, B072StopIdsOutsideTheVocabularyAreRefused) {
+  RequestLimits limits;
+  limits.served_model_names = {"m"};
+  limits.vocab_size = 300;
+  limits.max_model_len = 32;
+  for (const int64_t id : {int64_t{300}, int64_t{301}, int64_t{2147483647}, int64_t{-1}}) {
+    GenerateRequest request;
+    request.prompt = std::string("p");
+    request.stop_token_ids = {299, id};
+    request.min_tokens = 5;
+    const absl::Status status = Validator(limits).Validate(request).status();
+    EXPECT_EQ(FieldOf(status), "stopping.stop_token_ids[1]");
+    EXPECT_NE(status.message().find("[0, 299]"), absl::string_view::npos) << status;
+    request.stop_token_ids = {299};
+    EXPECT_TRUE(Validator(limits).Validate(request).ok());
+  }
+}
+
 TEST_F(StopFaultsTest, B094EmptyStopsAreRefusedByName) {
   RequestLimits limits;
   limits.served_model_names = {"m"};
