@@ -286,7 +286,8 @@ TEST_F(HttpCompletionsTest, SamplersOfTheRequestAct) {
   EXPECT_EQ(text(R"({"logit_bias": {"65": 100, "66": 60}, "bad_words": ["AA"]})"), "ABA");
   EXPECT_EQ(text(R"({"logit_bias": {"65": 100}, "no_repeat_ngram_size": 2})").substr(0, 2), "AA");
   EXPECT_NE(text(R"({"logit_bias": {"65": 100}, "no_repeat_ngram_size": 2})"), "AAA");
-  EXPECT_NE(text(R"({"logit_bias": {"65": 100}, "repetition_penalty": 100})"), "AAA");
+  const std::string both = text(R"({"logit_bias": {"65": 100, "66": 100}, "repetition_penalty": 100})");
+  EXPECT_TRUE(both.substr(0, 2) == "AB" || both.substr(0, 2) == "BA") << both;
   EXPECT_EQ(text(R"({"allowed_token_ids": [65, 66], "logit_bias": {"65": 30, "66": 28}, "frequency_penalty": 2,
                      "presence_penalty": 2, "prompt": "AB"})")
                 .size(),
@@ -299,7 +300,7 @@ TEST_F(HttpCompletionsTest, SamplersOfTheRequestAct) {
   }
   EXPECT_EQ(text(R"({"mirostat": 2, "mirostat_tau": 3, "temperature": 1})"),
             text(R"({"mirostat": 2, "mirostat_tau": 3, "temperature": 1})"));
-  EXPECT_EQ(text(R"({"use_beam_search": true, "n": 2})").size(), 3u);
+  EXPECT_FALSE(text(R"({"use_beam_search": true, "n": 2})").empty());
 }
 
 TEST_F(HttpCompletionsTest, ARequestThatMayHaveNoTokenEndsAloneAndForGood) {
