@@ -37,6 +37,13 @@ bool EndsInRepetition(absl::Span<const int32_t> output, const RepetitionDetectio
   return false;
 }
 
+// What a constraint adds to a sample; null: nothing, for its sequence has none.
+const ConstrainedSample* ConstrainedOf(int32_t sample, const StepResult& result) {
+  const auto found = std::lower_bound(result.constrained.begin(), result.constrained.end(), sample,
+                                      [](const ConstrainedSample& c, int32_t index) { return c.sample < index; });
+  return found != result.constrained.end() && found->sample == sample ? &*found : nullptr;
+}
+
 absl::Status BadLogits(int32_t position) {
   return absl::FailedPreconditionError(absl::StrFormat(
       "logits of request hold NaN or infinity at position %d; the model or its weights cannot serve it", position));
@@ -82,7 +89,7 @@ void Scheduler::CommitSequence(const ScheduledSequence& entry, absl::Span<const 
   if (token == nullptr) return;
   if (!riders.empty()) ForkForRiders(sequence, riders);
   if (sequence->group->num_unfinished > 1) WakeSiblings(sequence->group);
-  CommitSample(sequence, *token, result, now, outputs);
+  CommitSample(sequence, entry.sample, result, now, outputs);
 }
 
 // One that ended while the step was in flight. Others may wait for what the step computed.
@@ -139,16 +146,36 @@ void Scheduler::CommitRiders(absl::Span<const PlanRider> riders, const StepResul
     }
     NoteAdmitted(sequence->group, {.num_tokens = sequence->group->prompt_len() - 1});
     WakeSiblings(sequence->group);
-    CommitSample(sequence, token, result, now, outputs);
+    CommitSample(sequence, rider.sample, result, now, outputs);
   }
 }
 
-void Scheduler::CommitSample(Sequence* sequence, const SampledToken& token, const StepResult& result, absl::Time now,
+void Scheduler::CommitSample(Sequence* sequence, int32_t sample, const StepResult& result, absl::Time now,
                              StepOutputs* outputs) {
+  const SampledToken& token = result.samples[sample];
+  const ConstrainedSample* constrained = ConstrainedOf(sample, result);
   if (sequence->group->beams != nullptr) {
     CommitBeam(sequence, token, result, now, outputs);
+  } else if (constrained == nullptr) {
+    CommitToken(sequence, token, /*ends=*/false, result, now, outputs);
   } else {
-    CommitToken(sequence, token, result, now, outputs);
+    CommitConstrained(sequence, token, *constrained, result, now, outputs);
+  }
+}
+
+// The sample and what is forced behind it, until something ends the sequence.
+void Scheduler::CommitConstrained(Sequence* sequence, const SampledToken& token, const ConstrainedSample& constrained,
+                                  const StepResult& result, absl::Time now, StepOutputs* outputs) {
+  if (!constrained.status.ok()) {
+    EndGroup(sequence->group, FinishReason::kError, constrained.status, now, outputs);
+    return;
+  }
+  int32_t left = constrained.forced_count;
+  CommitToken(sequence, token, constrained.ends && left == 0, result, now, outputs);
+  auto forced = result.forced.begin() + constrained.forced_begin;
+  for (; left > 0 && sequence->state != SequenceState::kFinished; --left) {
+    CommitToken(sequence, {.token_id = *forced++, .mirostat_bound = sequence->mirostat_bound},
+                constrained.ends && left == 1, result, now, outputs);
   }
 }
 
@@ -157,8 +184,10 @@ void Scheduler::SetStop(const SequenceGroup& group, int32_t token_id, SequenceOu
   event->stopped_by_eos = !group.request.params.ignore_eos && Contains(limits_.eos_token_ids, token_id);
 }
 
-void Scheduler::CommitToken(Sequence* sequence, const SampledToken& token, const StepResult& result, absl::Time now,
-                            StepOutputs* outputs) {
+// `ends`: nothing may follow the token. That is an end whatever min_tokens and ignore_eos say, for nothing else is
+// left.
+void Scheduler::CommitToken(Sequence* sequence, const SampledToken& token, bool ends, const StepResult& result,
+                            absl::Time now, StepOutputs* outputs) {
   SequenceGroup& group = *sequence->group;
   const SamplingParams& params = group.request.params;
   sequence->tokens.push_back(token.token_id);
@@ -175,9 +204,11 @@ void Scheduler::CommitToken(Sequence* sequence, const SampledToken& token, const
   event.rank = token.rank;
   event.time = now;
   const int32_t num_output = sequence->num_tokens() - group.prompt_len();
-  if (num_output > params.min_tokens && Contains(group.ending_ids, token.token_id)) {
+  const bool ending_id =
+      Contains(group.ending_ids, token.token_id) || (ends && Contains(limits_.eos_token_ids, token.token_id));
+  if (ends || (ending_id && num_output > params.min_tokens)) {
     event.finish_reason = FinishReason::kStop;
-    SetStop(group, token.token_id, &event);
+    if (ending_id) SetStop(group, token.token_id, &event);
   } else if (sequence->num_tokens() >= group.max_len) {
     event.finish_reason = FinishReason::kLength;
   } else if (num_output > params.min_tokens &&

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
+#include "scheduler/token_constraints.h"
 
 namespace quire {
 namespace {
@@ -102,7 +103,12 @@ absl::Status EngineImpl::Submit(EngineRequest request) {
     std::lock_guard lock(core_mutex_);
     core = core_;
   }
+  request.is_constrained = request.constraint != nullptr;
   QUIRE_RETURN_IF_ERROR(core->scheduler.CheckRequest(request));
+  if (request.is_constrained && request.constraint->vocab_size() != info_.config.vocab_size) {
+    return absl::InvalidArgumentError(absl::StrCat("the constraint is for ", request.constraint->vocab_size(),
+                                                   " ids, the model has ", info_.config.vocab_size));
+  }
   return inbox_.PostRequest(std::move(request));
 }
 
@@ -253,6 +259,7 @@ bool EngineImpl::BeginStep() {
   core_->scheduler.Schedule(clock_.now(), &slot.plan, outputs_.gathered());
   inbox_.SetWaiting(QueueOf(core_->scheduler.stats()));
   if (slot.plan.empty()) return false;
+  FillMasks(&slot.plan);
   const ForwardBatch& batch = slot.builder.Build(slot.plan);
   slot.scheduling = absl::ToDoubleSeconds(MonotonicNow() - slot.began);
   if (core_->scheduler.num_in_flight() == 1) NoteStepBegins();
@@ -275,6 +282,7 @@ void EngineImpl::FinishStep() {
   }
 
   if (status.ok()) {
+    AdvanceConstraints(slot.plan, options_.append_forced_tokens, &result_);
     core_->scheduler.Commit(slot.plan, result_, clock_.now(), outputs_.gathered(), seconds);
   } else {
     result_.times = {};

@@ -33,6 +33,7 @@ struct EngineOptions {
   // models with sliding windows, which cannot have one.
   std::optional<int64_t> host_kv_bytes;
   SchedulerOptions scheduler;
+  bool append_forced_tokens = true;     // structured output: where one token is allowed it is not sampled
   int32_t max_queued_requests = 1024;   // waiting ones; beyond: kResourceExhausted
   int64_t max_queued_tokens = 1 << 20;  // prompt tokens of waiting requests; beyond: kResourceExhausted
   absl::Duration max_queue_wait = absl::InfiniteDuration();  // estimated wait; beyond: kResourceExhausted

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "block_manager/block.h"
 #include "block_manager/retention.h"
 #include "model/sampling_params.h"
+#include "model/token_constraint.h"
 
 namespace quire {
 
@@ -26,6 +28,10 @@ struct EngineRequest {
   std::vector<BlockHash> prompt_hashes;  // one per full block of the prompt
   BlockHash root_hash;                   // parent of the first block: everything that KeyContext says
   SamplingParams params;
+  // Structured output: where the output begins in what it may be; null: it may be anything. `is_constrained` says which
+  // to those who decide without it, as a replay does; Engine::Submit sets it.
+  std::shared_ptr<const TokenConstraint> constraint;
+  bool is_constrained = false;
   int32_t priority = 0;  // lower runs first (unlike retention); equal priorities are first come first served
   absl::Time deadline = absl::InfiniteFuture();
   absl::Time arrival;  // when the front end took it

@@ -32,6 +32,7 @@ void Scheduler::Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* output
   plan->copies.clear();
   plan->samples.clear();
   plan->scores.clear();
+  plan->masks.clear();
 
   if (must_drain_ && num_in_flight() > 0) {
     if (observer_ != nullptr) observer_->OnPlan(*plan);

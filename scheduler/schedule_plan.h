@@ -62,6 +62,7 @@ struct SchedulePlan {
   // sequence groups, which live as long as the plan.
   std::vector<SampleRow> samples;
   std::vector<ScoreRow> scores;
+  std::vector<uint32_t> masks;  // FillMasks: what allowed_mask of `samples` points into
 };
 
 }  // namespace quire

@@ -70,6 +70,9 @@ absl::Status Scheduler::CheckRequest(const EngineRequest& request) const {
     return absl::InvalidArgumentError(absl::StrFormat("%d block hashes for a prompt of %d tokens in blocks of %d",
                                                       request.prompt_hashes.size(), prompt_len, blocks_->block_size()));
   }
+  if (request.is_constrained && params.beam_width != 0) {
+    return absl::InvalidArgumentError("structured output does not go with beam search");
+  }
   // The last token is never stored.
   const int64_t stored = std::min<int64_t>(prompt_len + params.max_tokens, limits_.max_model_len) - 1;
   const int64_t needed = blocks_->BlocksForSequence(static_cast<int32_t>(stored));
@@ -108,7 +111,7 @@ absl::Status Scheduler::Add(EngineRequest request) {
     for (Sequence& sequence : group.sequences) sequence.mirostat_bound = 2 * params.rules->mirostat_tau;
   }
   group.beams = MakeBeams(group);
-  group.foresees_tokens = group.beams == nullptr && !params.needs_output;
+  group.foresees_tokens = group.beams == nullptr && !params.needs_output && !group.request.is_constrained;
   CountRequest(group, +1);
   SetState(&group.sequences[0], SequenceState::kWaiting);
   evictions_seen_ = -1;

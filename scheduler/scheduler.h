@@ -257,9 +257,10 @@ class Scheduler {
                    absl::Time now, StepOutputs* outputs);
   void CommitRiders(absl::Span<const PlanRider> riders, const StepResult& result, absl::Time now, StepOutputs* outputs);
   bool CommitScores(const ScheduledSequence& entry, const StepResult& result, absl::Time now, StepOutputs* outputs);
-  void CommitSample(Sequence* sequence, const SampledToken& token, const StepResult& result, absl::Time now,
-                    StepOutputs* outputs);
-  void CommitToken(Sequence* sequence, const SampledToken& token, const StepResult& result, absl::Time now,
+  void CommitSample(Sequence* sequence, int32_t sample, const StepResult& result, absl::Time now, StepOutputs* outputs);
+  void CommitConstrained(Sequence* sequence, const SampledToken& token, const ConstrainedSample& constrained,
+                         const StepResult& result, absl::Time now, StepOutputs* outputs);
+  void CommitToken(Sequence* sequence, const SampledToken& token, bool ends, const StepResult& result, absl::Time now,
                    StepOutputs* outputs);
   void SetStop(const SequenceGroup& group, int32_t token_id, SequenceOutput* event) const;
 

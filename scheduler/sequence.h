@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "block_manager/block_manager.h"
+#include "model/token_constraint.h"
 
 namespace quire {
 
@@ -19,8 +21,8 @@ enum class SequenceState : uint8_t {
 };
 
 // One sequence of a request: what is known of it (tokens), what is computed (num_computed of them have K and V in the
-// blocks of `table`), and what will be once the plans in flight have run. Plain state, changed by Scheduler alone; a
-// batch builder reads it.
+// blocks of `table`), and what will be once the plans in flight have run. Plain state, changed by Scheduler alone, but
+// for `constraint` (token_constraints.h); a batch builder reads it.
 struct Sequence {
   Sequence(SequenceGroup* owner, int32_t sequence_index, BlockTable empty_table)
       : group(owner), index(sequence_index), table(std::move(empty_table)) {}
@@ -38,9 +40,10 @@ struct Sequence {
   SequenceGroup* group;
   int32_t index;  // 0 .. n - 1
   SequenceState state = SequenceState::kBlocked;
-  std::vector<int32_t> tokens;  // prompt, then output; empty until the sequence is first admitted
-  int32_t num_computed = 0;     // by plans that were committed
-  int32_t num_planned = 0;      // by these and by plans in flight: >= num_computed
+  std::vector<int32_t> tokens;                  // prompt, then output; empty until the sequence is first admitted
+  int32_t num_computed = 0;                     // by plans that were committed
+  int32_t num_planned = 0;                      // by these and by plans in flight: >= num_computed
+  std::unique_ptr<TokenConstraint> constraint;  // where it stands behind its output; null without either
   BlockTable table;
   PrefixKeys keys;             // of leading full blocks: at least those of the prompt
   int64_t last_step = 0;       // step number of the latest plan that holds it; 0: none

@@ -19,7 +19,8 @@ struct SequenceOutput {
   int32_t sequence_index = 0;                        // 0 .. n - 1
   int32_t token_id = -1;                             // the new token; -1: none (aborted or failed)
   FinishReason finish_reason = FinishReason::kNone;  // not kNone: the last event of this sequence
-  int32_t stop_token_id = -1;                        // with kStop: the eos or stop id, which is also token_id
+  // With kStop: the eos or stop id, which is also token_id; -1: structured output that is complete without one.
+  int32_t stop_token_id = -1;
   bool stopped_by_eos = false;                       // with kStop: it was one of the model's eos ids
   bool request_finished = false;                     // the last event of the last sequence of this request
   absl::Status error = absl::OkStatus();  // with kError: why; kDeadlineExceeded, kFailedPrecondition, kInternal, ...

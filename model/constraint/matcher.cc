@@ -105,7 +105,7 @@ absl::StatusOr<int64_t> ConstraintMatcher::MatchedPrefix(std::string_view bytes)
   return fitting;
 }
 
-absl::StatusOr<const TokenMask*> ConstraintMatcher::Mask() {
+absl::StatusOr<const TokenMask*> ConstraintMatcher::NextTokens() {
   return InAStoreWithRoom(
       [&](int64_t* steps) { return FindTokenMask(constraint_->vocabulary(), state(), store_.get(), steps); });
 }
@@ -118,14 +118,14 @@ absl::Status ConstraintMatcher::FillNextTokenBitmask(absl::Span<uint32_t> words)
     for (const int32_t id : vocabulary.end_ids()) words[id / 32] |= 1u << id % 32;
     return absl::OkStatus();
   }
-  QUIRE_ASSIGN_OR_RETURN(const TokenMask* mask, Mask());
+  QUIRE_ASSIGN_OR_RETURN(const TokenMask* mask, NextTokens());
   WriteMask(*mask, words);
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<int32_t>> ConstraintMatcher::ForcedToken() {
   if (is_finished()) return std::nullopt;
-  QUIRE_ASSIGN_OR_RETURN(const TokenMask* mask, Mask());
+  QUIRE_ASSIGN_OR_RETURN(const TokenMask* mask, NextTokens());
   if (mask->num_allowed != 1) return std::nullopt;
   return OnlyToken(*mask);
 }
@@ -162,6 +162,11 @@ absl::StatusOr<std::string> ConstraintMatcher::JumpForwardText(int64_t max_bytes
 void ConstraintMatcher::Rollback(int64_t count) {
   QUIRE_CHECK(count >= 0 && count <= num_accepted());
   history_.resize(history_.size() - static_cast<size_t>(count));
+}
+
+// An end token keeps the state before it.
+void ConstraintMatcher::ForgetHistory() {
+  if (history_.size() > 2) history_.erase(history_.begin(), history_.end() - 2);
 }
 
 }  // namespace quire::constraint

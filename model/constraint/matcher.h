@@ -40,6 +40,9 @@ class ConstraintMatcher {
   absl::Status FillNextTokenBitmask(absl::Span<uint32_t> words);
   // The one token that may come next, if there is only one: it needs no sampling.
   absl::StatusOr<std::optional<int32_t>> ForcedToken();
+  // The tokens that may come next, as the bit mask has them; lives as long as this matcher or a copy. REQUIRES:
+  // !is_finished().
+  absl::StatusOr<const TokenMask*> NextTokens();
   // The bytes that must come next, whatever the tokens: up to where there is a choice or the text may end, at most
   // `max_bytes`. Changes nothing.
   absl::StatusOr<std::string> JumpForwardText(int64_t max_bytes = 1024);
@@ -52,11 +55,12 @@ class ConstraintMatcher {
   // Takes back the last `count` calls of Accept. REQUIRES: count <= num_accepted().
   void Rollback(int64_t count);
   int64_t num_accepted() const { return static_cast<int64_t>(history_.size()); }
+  // What was taken so far stays, and needs no memory any more; num_accepted() is 1 or 2 afterwards, or 0 as it was.
+  void ForgetHistory();
 
  private:
   const State* state() const;
   absl::StatusOr<const State*> Advance(std::string_view bytes, int64_t* fitting);
-  absl::StatusOr<const TokenMask*> Mask();
   template <typename Find>
   auto InAStoreWithRoom(Find find) -> absl::StatusOr<decltype(find(nullptr))>;
   absl::Status MoveToNewStore();

@@ -4,7 +4,6 @@
 #include <numeric>
 #include <string>
 
-#include "kernels/base/check.h"
 #include "model/tokenizer/tokenizer.h"
 #include "model/tokenizer/utf8.h"
 
@@ -63,7 +62,6 @@ TokenVocabulary::Trie MakeTrie(const TokenVocabulary& vocabulary, absl::Span<con
 
 TokenVocabulary::TokenVocabulary(const Tokenizer& tokenizer, absl::Span<const int32_t> end_ids, int32_t size)
     : size_(size), end_ids_(end_ids.begin(), end_ids.end()) {
-  QUIRE_CHECK(size >= tokenizer.vocab_size());
   std::vector<bool> usable(size_);
   offsets_.push_back(0);
   for (int32_t id = 0; id < size_; ++id) {

@@ -30,8 +30,8 @@ class TokenVocabulary {
     int32_t max_depth = 0;
   };
 
-  // `end_ids`: the tokens that end a text, allowed exactly where it is complete. `size`: of the logits; at least the
-  // tokenizer's vocab_size, whose ids are below 2^24. The tokenizer is not used afterwards.
+  // `end_ids`: the tokens that end a text, allowed exactly where it is complete. `size`: of the logits, below 2^24;
+  // ids of the tokenizer beyond it are in no mask. The tokenizer is not used afterwards.
   TokenVocabulary(const Tokenizer& tokenizer, absl::Span<const int32_t> end_ids, int32_t size);
   // For tests: tokens[id] are the bytes of token `id`.
   TokenVocabulary(absl::Span<const std::string_view> tokens, absl::Span<const int32_t> end_ids);

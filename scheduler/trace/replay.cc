@@ -88,6 +88,27 @@ absl::Status TraceReplay::Add(const TraceRecord& record) {
   return added.ok() ? added : Illegal(absl::StrFormat("Add is refused: %s", added.message()));
 }
 
+// What the constraints said.
+absl::Status TraceReplay::FillConstrained(const TraceRecord& record, const SchedulePlan& plan) {
+  result_.constrained.clear();
+  result_.forced = record.forced;
+  int64_t forced = 0;
+  auto next = record.constrained.begin();
+  plan.ForEachSample([&](const Sequence& sequence, int32_t sample) {
+    if (next == record.constrained.end() || next->sample != sample || !sequence.group->request.is_constrained) return;
+    result_.constrained.push_back({.sample = sample,
+                                   .forced_begin = static_cast<int32_t>(forced),
+                                   .forced_count = next->forced_count,
+                                   .ends = next->ends,
+                                   .status = absl::Status(next->status_code, "the constraint failed")});
+    forced += next->forced_count;
+    ++next;
+  });
+  if (next != record.constrained.end()) return Illegal("a sample has a constraint that its sequence has not");
+  if (forced != static_cast<int64_t>(record.forced.size())) return Illegal("forced tokens are of no sample");
+  return absl::OkStatus();
+}
+
 // What a step gave, as far as a scheduler looks at it.
 absl::Status TraceReplay::FillResult(const TraceRecord& record, const SchedulePlan& plan) {
   if (record.sampled.size() != plan.samples.size() || record.num_scores != static_cast<int64_t>(plan.scores.size())) {
@@ -103,6 +124,7 @@ absl::Status TraceReplay::FillResult(const TraceRecord& record, const SchedulePl
   for (const int32_t i : record.bad_scores) result_.scores[i].bad_logits = true;
   result_.logprobs = record.beam_logprobs;
   result_.host_copy_seconds = record.host_copy_seconds;
+  QUIRE_RETURN_IF_ERROR(FillConstrained(record, plan));
   size_t beams = 0;
   int64_t logprobs = 0;
   absl::Status status;

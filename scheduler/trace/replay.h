@@ -74,6 +74,7 @@ class TraceReplay : private TraceSink {
   void Take(const TraceRecord& record) override { latest_ = &record; }
   absl::Status Add(const TraceRecord& record);
   absl::Status Finish(const TraceRecord& record);
+  absl::Status FillConstrained(const TraceRecord& record, const SchedulePlan& plan);
   absl::Status FillResult(const TraceRecord& record, const SchedulePlan& plan);
 
   const TraceHeader header_;

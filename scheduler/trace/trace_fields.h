@@ -151,8 +151,9 @@ void SamplingFields(Ar& ar, T& params) {
 
 template <typename Ar, typename T>
 void RequestFields(Ar& ar, T& request) {
-  auto& [handle, prompt_ids, prompt_hashes, root_hash, params, priority, deadline, arrival, fork_of, tenant,
-         reads_cache, writes_cache, retention, tenant_name, offline, ttft_target, tpot_target] = request;
+  auto& [handle, prompt_ids, prompt_hashes, root_hash, params, constraint, is_constrained, priority, deadline, arrival,
+         fork_of, tenant, reads_cache, writes_cache, retention, tenant_name, offline, ttft_target, tpot_target] =
+      request;
   auto step = static_cast<int64_t>(handle - ar.state().handle);
   ar.Signed("handle", step);
   if constexpr (Ar::kReads) handle = ar.state().handle + static_cast<uint64_t>(step);
@@ -161,6 +162,8 @@ void RequestFields(Ar& ar, T& request) {
   (void)prompt_hashes;  // follow from the ids
   ar.Hash("root_hash", root_hash);
   SamplingFields(ar, params);
+  (void)constraint;  // what it said is in the results
+  ar.Range("is_constrained", is_constrained, 0, 1);
   ar.Range("priority", priority, kMinTraceInt, kMaxTraceInt);
   ar.Time("deadline", deadline);
   ar.Time("arrival", arrival);
@@ -251,6 +254,14 @@ void ResultFields(Ar& ar, T& record) {
     a.Range("id", logprob.token_id, 0, kMaxTraceInt);
     a.Real("logprob", logprob.logprob, -kInfinite, kInfinite);
   });
+  ar.List("constrained", record.constrained, static_cast<int64_t>(record.sampled.size()), [](Ar& a, auto& c) {
+    a.Range("sample", c.sample, 0, kMaxTraceInt);
+    a.Range("forced_count", c.forced_count, 0, kMaxTraceInt);
+    a.Range("ends", c.ends, 0, 1);
+    a.Range("status_code", c.status_code, 0, 16);
+  });
+  if constexpr (Ar::kReads) record.forced.clear();
+  if (!record.constrained.empty()) IdList(ar, "forced", record.forced, kMaxTraceInt);
 }
 
 template <typename Ar, typename T>

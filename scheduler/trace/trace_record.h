@@ -68,6 +68,14 @@ struct TraceDecision {
   friend bool operator==(const TraceDecision&, const TraceDecision&) = default;
 };
 
+// A ConstrainedSample.
+struct TraceConstrained {
+  int32_t sample = 0;        // index into `sampled`
+  int32_t forced_count = 0;  // its share of `forced`, behind those of the ones before
+  bool ends = false;
+  absl::StatusCode status_code = absl::StatusCode::kOk;
+};
+
 // A SchedulePlan: who computes what, the copies, and a hash of everything else that it says.
 struct TracePlan {
   struct Entry {
@@ -113,6 +121,8 @@ struct TraceRecord {
   // kCommit: of each row of a beam search, in order, how many log-probabilities it gave, and these.
   std::vector<int32_t> beam_logprob_counts;
   std::vector<TokenLogprob> beam_logprobs;
+  std::vector<TraceConstrained> constrained;             // kCommit
+  std::vector<int32_t> forced;                           // kCommit
   absl::StatusCode status_code = absl::StatusCode::kOk;  // kFailStep
   int32_t tenant = 0;                                    // kSetTenantQuota, kDropTenant
   int32_t max_blocks = 0;                                // kSetTenantQuota

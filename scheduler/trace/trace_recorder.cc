@@ -33,6 +33,7 @@ void TraceRecorder::OnAdd(const EngineRequest& request) {
   Begin(TraceCall::kAdd);
   EngineRequest& copy = record_.request;
   copy = request;
+  copy.constraint = nullptr;
   MapIds(request.prompt_ids, &copy.prompt_ids);
   MapIds(request.params.stop_token_ids, &copy.params.stop_token_ids);
   copy.root_hash = MapRoot(request.root_hash);
@@ -94,6 +95,11 @@ void TraceRecorder::OnCommit(const SchedulePlan& plan, const StepResult& result,
       record_.beam_logprobs.push_back({permutation_(logprob.token_id), logprob.logprob});
     }
   });
+  record_.constrained.clear();
+  for (const ConstrainedSample& c : result.constrained) {
+    record_.constrained.push_back({c.sample, c.forced_count, c.ends, c.status.code()});
+  }
+  MapIds(result.forced, &record_.forced);
 }
 
 void TraceRecorder::OnFailStep(const SchedulePlan& plan, const absl::Status& status, absl::Time now) {
@@ -228,7 +234,8 @@ void TraceRecorder::AddSampleRow(const SampleRow& row) {
 
 // Structured bindings as in trace_fields.h: what is added to a plan does not compile here until it counts.
 BlockHash TraceRecorder::Digest(const SchedulePlan& plan) {
-  const auto& [step, num_tokens, load, sequences, riders, copies, integrity, samples, scores] = plan;
+  const auto& [step, num_tokens, load, sequences, riders, copies, integrity, samples, scores, masks] = plan;
+  (void)masks;  // filled when the plan is run
   AddWord(static_cast<uint64_t>(step), &digested_);
   digested_.push_back(num_tokens);
   for (const int64_t sum : {load.prefill_tokens, load.prefill_pairs, load.decode_rows, load.decode_kv}) {

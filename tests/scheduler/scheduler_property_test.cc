@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <iterator>
+#include <memory>
+#include <optional>
 #include <ostream>
 #include <random>
 #include <string>
@@ -7,6 +9,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/testing/fake_constraint.h"
 #include "tests/testing/sanitized.h"
 #include "tests/testing/scheduler_harness.h"
 
@@ -72,6 +75,16 @@ void SetBypass(std::mt19937& random, SchedulerHarness* harness) {
   harness->writes_cache = random() % 5 != 0;
 }
 
+// Parameters; some requests get a constraint, and no log-probabilities, so that tokens are forced.
+SamplingParams RandomRequest(std::mt19937& random, SchedulerHarness* harness) {
+  SamplingParams params = RandomParams(random);
+  harness->constraint = nullptr;
+  if (random() % 5 != 0 || params.beam_width != 0) return params;
+  params.logprobs = std::nullopt;
+  harness->constraint = std::make_shared<testing::FakeConstraint>(FakeRunner::kVocabSize, 7, random() % 64);
+  return params;
+}
+
 struct PropertyCase {
   const char* name;
   HarnessOptions options;
@@ -112,7 +125,8 @@ TEST_P(SchedulerPropertyTest, EveryRequestGivesItsOwnTokensAndFinishesOnce) {
       if (random() % 2 == 0 || !harness.scheduler.HasWork()) {
         SetBypass(random, &harness);
         const std::vector<int32_t> prompt = ForkOrRandomPrompt(random, &harness);
-        harness.Add(prompt, RandomParams(random), static_cast<int32_t>(random() % 3));
+        const SamplingParams params = RandomRequest(random, &harness);
+        harness.Add(prompt, params, static_cast<int32_t>(random() % 3));
         ++added;
       } else if (random() % 8 == 0) {
         held.push_back(std::prev(harness.all_seen().end(), 1 + random() % added)->first);
@@ -182,7 +196,7 @@ TEST_P(SchedulerPropertyTest, AbortsFailuresAndDeadlinesTouchNobodyElse) {
         const bool has_deadline = random() % 5 == 0;
         const absl::Time deadline = has_deadline ? harness.now + absl::Seconds(random() % 60) : absl::InfiniteFuture();
         SetBypass(random, &harness);
-        const SamplingParams params = RandomParams(random);
+        const SamplingParams params = RandomRequest(random, &harness);
         last = harness.Add(ForkOrRandomPrompt(random, &harness), params, static_cast<int32_t>(random() % 3), deadline);
         if (has_deadline) disturbed.push_back(last);
         if (random() % 10 == 0) {

@@ -27,7 +27,9 @@ int32_t Choose(uint64_t context, const SampleRow& row) {
   if (row.temperature > 0) hash = Mix(hash, Mix(row.seed, Mix(row.sequence_index, row.output_position)));
   while (true) {
     const auto token = static_cast<int32_t>(hash % FakeRunner::kVocabSize);
-    if (std::find(row.banned_ids.begin(), row.banned_ids.end(), token) == row.banned_ids.end()) return token;
+    const bool banned = std::find(row.banned_ids.begin(), row.banned_ids.end(), token) != row.banned_ids.end();
+    const bool allowed = row.allowed_mask.empty() || (row.allowed_mask[token / 32] >> token % 32 & 1) != 0;
+    if (allowed && !banned) return token;
     hash = Mix(hash, 1);
   }
 }
@@ -68,11 +70,15 @@ uint64_t ContextOf(absl::Span<const int32_t> tokens) {
 void CheckRules(const SampleRow& row, uint64_t context) {
   ASSERT_EQ(row.tokens.size(), row.prompt_len + row.output_position);
   ASSERT_EQ(ContextOf(row.tokens), context) << "other tokens than the row has seen";
+  if (row.rules->mirostat_tau == 0) return;  // it leaves none
   ASSERT_EQ(row.mirostat_bound, 2 * row.rules->mirostat_tau + static_cast<float>(row.output_position));
 }
 
-std::vector<int32_t> Continue(Text text, const SamplingParams& params, int32_t index, int32_t max_output,
+std::vector<int32_t> Continue(Text text, const EngineRequest& request, int32_t index, int32_t max_output,
                               absl::Span<const int32_t> ending) {
+  const SamplingParams& params = request.params;
+  const auto constraint = request.constraint == nullptr ? nullptr : request.constraint->Clone();
+  std::vector<uint32_t> mask(constraint == nullptr ? 0 : (FakeRunner::kVocabSize + 31) / 32);
   std::vector<int32_t> output;
   while (static_cast<int32_t>(output.size()) < max_output) {
     SampleRow row;
@@ -82,8 +88,19 @@ std::vector<int32_t> Continue(Text text, const SamplingParams& params, int32_t i
     row.output_position = static_cast<uint32_t>(output.size());
     const bool may_end = static_cast<int32_t>(output.size()) >= params.min_tokens;
     if (!may_end) row.banned_ids = ending;
+    if (constraint != nullptr) {
+      constraint->FillMask(absl::MakeSpan(mask));
+      row.allowed_mask = mask;
+      std::vector<uint32_t> left = mask;
+      for (const int32_t id : row.banned_ids) left[id / 32] &= ~(1u << id % 32);
+      if (std::all_of(left.begin(), left.end(), [](uint32_t word) { return word == 0; })) row.banned_ids = {};
+    }
     output.push_back(Choose(text.context, row));
     if (may_end && std::find(ending.begin(), ending.end(), output.back()) != ending.end()) break;
+    if (constraint != nullptr) {
+      EXPECT_EQ(constraint->Accept(output.back()), absl::OkStatus());
+      if (constraint->num_allowed() == 0) break;
+    }
     text.Add(output.back());
   }
   return output;
@@ -371,7 +388,7 @@ std::vector<std::vector<int32_t>> FakeRunner::ExpectedOutputs(const EngineReques
   }
   Text prompt;
   for (const int32_t token : request.prompt_ids) prompt.Add(token);
-  for (int32_t i = 0; i < params.n; ++i) outputs.push_back(Continue(prompt, params, i, max_output, ending));
+  for (int32_t i = 0; i < params.n; ++i) outputs.push_back(Continue(prompt, request, i, max_output, ending));
   return outputs;
 }
 

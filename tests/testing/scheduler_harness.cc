@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "gtest/gtest.h"
+#include "scheduler/token_constraints.h"
 #include "tests/testing/sanitized.h"
 
 namespace quire {
@@ -79,6 +80,8 @@ uint64_t SchedulerHarness::Add(std::vector<int32_t> prompt, SamplingParams param
     }
   }
   request.fork_of = fork_of;
+  request.constraint = constraint;
+  request.is_constrained = constraint != nullptr;
   request.reads_cache = reads_cache;
   request.writes_cache = writes_cache;
   request.priority = priority;
@@ -111,12 +114,14 @@ bool SchedulerHarness::Schedule() {
   }
   EXPECT_LE(plan.num_tokens, options.max_num_batched_tokens);
   EXPECT_LE(static_cast<int32_t>(plan.sequences.size() + plan.riders.size()), options.max_num_seqs);
+  FillMasks(&plan);
   runner.Submit(plan);
   return true;
 }
 
 void SchedulerHarness::Commit() {
   runner.Wait(&result);
+  AdvanceConstraints(earliest_plan(), options.append_forced_tokens, &result);
   const StepLoad& load = earliest_plan().load;
   const double prefill_seconds = options.seconds_per_prefill_token * static_cast<double>(load.prefill_tokens);
   const double step_seconds = options.seconds_per_prefill_token > 0 ? 1e-3 + prefill_seconds : 0;
@@ -185,8 +190,11 @@ void SchedulerHarness::Collect() {
     EXPECT_EQ(seen.final_events[event.sequence_index].finish_reason, FinishReason::kNone);
     if (event.token_id >= 0) {
       seen.ids[event.sequence_index].push_back(event.token_id);
-      ASSERT_EQ(event.logprobs_count, 1);
-      EXPECT_EQ(outputs.logprobs[event.logprobs_begin].token_id, event.token_id);
+      const bool forced = event.logprobs_count == 0 && seen.request.is_constrained && !seen.request.params.logprobs;
+      if (!forced) {
+        ASSERT_EQ(event.logprobs_count, 1);
+        EXPECT_EQ(outputs.logprobs[event.logprobs_begin].token_id, event.token_id);
+      }
       EXPECT_GT(event.first_step, 0);
       EXPECT_GE(event.last_step, event.first_step);
     }
@@ -211,7 +219,7 @@ void SchedulerHarness::ExpectCorrect(uint64_t handle) const {
     EXPECT_EQ(seen.ids[i], expected);
     const SequenceOutput& last = seen.final_events[i];
     EXPECT_TRUE(last.finish_reason == FinishReason::kStop || last.finish_reason == FinishReason::kLength);
-    if (last.finish_reason == FinishReason::kStop) {
+    if (last.finish_reason == FinishReason::kStop && (last.stop_token_id >= 0 || !seen.request.is_constrained)) {
       EXPECT_EQ(last.stop_token_id, expected.back());
     }
   }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <random>
 #include <vector>
@@ -36,6 +37,7 @@ struct HarnessOptions {
   PreemptionMode preemption = PreemptionMode::kAuto;
   absl::Duration itl_target = absl::InfiniteDuration();
   double seconds_per_prefill_token = 0;  // what steps are said to take; 0: not measured
+  bool append_forced_tokens = true;
   bool integrity = false;  // the runner checks that nothing findable or found ever changes, and poisons what is freed
   bool record = kRecordByDefault;
   BlockHash (*chain_hash)(const BlockHash& parent, absl::Span<const int32_t> tokens) = &ChainHash;
@@ -65,7 +67,8 @@ class SchedulerHarness {
   uint64_t Add(EngineRequest request);
   // How those that are added from now on are treated.
   bool reads_cache = true, writes_cache = true;
-  ForkOrigin fork_of;  // likewise
+  ForkOrigin fork_of;                                 // likewise
+  std::shared_ptr<const TokenConstraint> constraint;  // likewise
 
   // Schedule, run, commit; with overlap the plan before is committed, if there is one. False if the plan was empty and
   // nothing was in flight.

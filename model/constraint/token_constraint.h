@@ -1,0 +1,17 @@
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "model/constraint/constraint.h"
+#include "model/token_constraint.h"
+
+namespace quire::constraint {
+
+// Where a text under `constraint` begins, as the engine takes it: each sequence gets a clone. What may come first, and
+// behind what is forced there, has been found out, so that the engine finds it in the constraint's cache. After an end
+// token nothing may follow. Errors as of TokenConstraint::Accept.
+absl::StatusOr<std::shared_ptr<const TokenConstraint>> MakeTokenConstraint(
+    std::shared_ptr<const Constraint> constraint);
+
+}  // namespace quire::constraint

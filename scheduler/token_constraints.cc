@@ -1,0 +1,92 @@
+#include "scheduler/token_constraints.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/sequence_group.h"
+
+namespace quire {
+namespace {
+
+bool Allows(absl::Span<const uint32_t> mask, int32_t id) { return (mask[id / 32] >> (id % 32) & 1) != 0; }
+
+// Whether some token of the mask is not banned. Ids may be banned twice.
+bool LeavesSome(absl::Span<const uint32_t> mask, int32_t num_allowed, absl::Span<const int32_t> banned) {
+  for (auto id = banned.begin(); id != banned.end(); ++id) {
+    num_allowed -= Allows(mask, *id) && std::find(banned.begin(), id, *id) == id;
+  }
+  return num_allowed > 0;
+}
+
+// Whether a sample of this sequence gives nothing but its token.
+bool MayForce(const SamplingParams& params) {
+  const bool keeps_state = params.rules != nullptr && params.rules->mirostat_tau > 0;
+  return !params.logprobs.has_value() && !keeps_state;
+}
+
+size_t NumWords(const TokenConstraint& constraint) { return (constraint.vocab_size() + 31) / 32; }
+
+// Where the sequence stands. A first token may have been sampled and dropped, with the row that it rode on.
+const TokenConstraint& ConstraintOf(const Sequence& sequence) {
+  return sequence.has_output() ? *sequence.constraint : *sequence.group->request.constraint;
+}
+
+absl::Status Advance(Sequence* sequence, int32_t token_id, bool append_forced, ConstrainedSample* out,
+                     std::vector<int32_t>* forced) {
+  if (!sequence->has_output()) sequence->constraint = ConstraintOf(*sequence).Clone();
+  TokenConstraint& constraint = *sequence->constraint;
+  if (absl::Status status = constraint.Accept(token_id); !status.ok()) return status;
+  // Behind the sample there is room for so many.
+  int32_t room = sequence->group->max_len - sequence->num_tokens() - 1;
+  for (; append_forced && room > 0 && constraint.num_allowed() == 1; --room) {
+    forced->push_back(constraint.only_token());
+    ++out->forced_count;
+    if (absl::Status status = constraint.Accept(forced->back()); !status.ok()) return status;
+  }
+  out->ends = constraint.num_allowed() == 0;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void FillMasks(SchedulePlan* plan) {
+  size_t num_words = 0;
+  plan->ForEachSample([&](const Sequence& sequence, int32_t) {
+    if (sequence.group->request.constraint != nullptr) num_words += NumWords(ConstraintOf(sequence));
+  });
+  plan->masks.resize(num_words);
+  uint32_t* next = plan->masks.data();
+  plan->ForEachSample([&](const Sequence& sequence, int32_t sample) {
+    if (sequence.group->request.constraint == nullptr) return;
+    const TokenConstraint& constraint = ConstraintOf(sequence);
+    const absl::Span<uint32_t> mask(next, NumWords(constraint));
+    next += mask.size();
+    constraint.FillMask(mask);
+    SampleRow& row = plan->samples[sample];
+    row.allowed_mask = mask;
+    if (!LeavesSome(mask, constraint.num_allowed(), row.banned_ids)) row.banned_ids = {};
+  });
+}
+
+void AdvanceConstraints(const SchedulePlan& plan, bool append_forced, StepResult* result) {
+  result->constrained.clear();
+  result->forced.clear();
+  plan.ForEachSample([&](const Sequence& scheduled, int32_t sample) {
+    const SampledToken& token = result->samples[sample];
+    const SequenceGroup& group = *scheduled.group;
+    if (group.request.constraint == nullptr || scheduled.state == SequenceState::kFinished || token.bad_logits) return;
+    ConstrainedSample& out = result->constrained.emplace_back();
+    out.sample = sample;
+    out.forced_begin = static_cast<int32_t>(result->forced.size());
+    Sequence* sequence = &scheduled.group->sequences[scheduled.index];
+    const bool forces = append_forced && MayForce(group.request.params);
+    const absl::Status status = Advance(sequence, token.token_id, forces, &out, &result->forced);
+    if (!status.ok()) {
+      // Whatever the cause, to ask again would not help.
+      out.status = absl::FailedPreconditionError(absl::StrCat("structured output: ", status.message()));
+    }
+  });
+}
+
+}  // namespace quire
