@@ -58,9 +58,12 @@ std::array<uint32_t, 4> Numbered(uint64_t key, uint64_t index) {
                     {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
 }
 
+// Of what a tokenizer thread has to read.
 int64_t PromptBytes(const ValidatedRequest& request) {
-  if (const auto* text = std::get_if<std::string>(&request.prompt)) return static_cast<int64_t>(text->size());
-  return static_cast<int64_t>(std::get<std::vector<int32_t>>(request.prompt).size() * sizeof(int32_t));
+  size_t bytes = request.structured_output.source.size();
+  for (const std::string& choice : request.structured_output.choices) bytes += choice.size();
+  if (const auto* text = std::get_if<std::string>(&request.prompt)) return static_cast<int64_t>(bytes + text->size());
+  return static_cast<int64_t>(bytes + std::get<std::vector<int32_t>>(request.prompt).size() * sizeof(int32_t));
 }
 
 // The text of the prompt where that is what the client gave; else its ids say it.
@@ -102,6 +105,7 @@ Frontend::Frontend(Engine& engine, const Tokenizer& tokenizer, FrontendOptions o
       validator_(MakeLimits(engine.info(), tokenizer, options_)),
       id_key_(RandomKey()),
       memory_(options_.max_remembered_tokens),
+      constraints_(tokenizer, engine.info().config.eos_token_ids, engine.info().config.vocab_size),
       pool_({options_.num_tokenizer_threads, options_.max_encoding_requests, options_.max_encoding_bytes}),
       duplicates_({.num_threads = 1, .max_tasks = kMaxDuplicates}),
       cache_(engine, *this) {
@@ -213,6 +217,7 @@ absl::Status Frontend::TrySubmit(ValidatedRequest request, const std::shared_ptr
   QUIRE_ASSIGN_OR_RETURN(const Retention retention,
                          Validator::FitRetention(request.cache, static_cast<int32_t>(ids.size())));
   QUIRE_ASSIGN_OR_RETURN(const int32_t tenant, tenants_.NumberOf(request.tenant));
+  QUIRE_ASSIGN_OR_RETURN(auto constraint, constraints_.Get(request.structured_output));
 
   const auto tokens = std::make_shared<TokenRecord>(
       TokenRecord::Origin{live->request_id, request.tenant, request.cache.salt, live->handle}, ids, params.n);
@@ -242,6 +247,7 @@ absl::Status Frontend::TrySubmit(ValidatedRequest request, const std::shared_ptr
   const KeyContext context = KeyContextOf(request.cache.salt, request.tenant);
   EngineRequest out = MakeEngineRequest(std::move(ids), std::move(params), engine_.info().block_size, context);
   out.handle = live->handle;
+  out.constraint = std::move(constraint);
   out.priority = request.priority;
   out.deadline = request.deadline;
   out.arrival = live->arrival;

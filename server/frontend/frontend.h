@@ -16,6 +16,7 @@
 #include "scheduler/engine.h"
 #include "server/frontend/api_keys.h"
 #include "server/frontend/cache_admin.h"
+#include "server/frontend/constraint_cache.h"
 #include "server/frontend/generate_request.h"
 #include "server/frontend/live_requests.h"
 #include "server/frontend/output_sink.h"
@@ -155,6 +156,7 @@ class Frontend {
   Tenants tenants_;
   LiveRequests live_;
   TokenMemory memory_;
+  ConstraintCache constraints_;
   TokenizerPool pool_;
   TokenizerPool duplicates_;  // a thread that waits for ids, one after the other
   CacheAdmin cache_;

@@ -62,6 +62,16 @@ struct RepetitionRequest {
   int64_t min_count = 0;
 };
 
+// Structured output: what the text may be (model/constraint). Compiled on a tokenizer thread.
+struct StructuredOutput {
+  enum class Kind : uint8_t { kFree, kJsonSchema, kJsonObject, kRegex, kGrammar, kChoices };
+  Kind kind = Kind::kFree;
+  std::string source;                // schema as JSON text, expression, or grammar
+  std::vector<std::string> choices;  // kChoices
+  bool compact_json = false;         // no white space between the tokens of JSON
+  std::string field;                 // as the client knows it, for errors
+};
+
 // What Fork puts before the prompt of a request, which may then be missing.
 struct ForkPoint {
   uint64_t handle = 0;  // of the forked request
@@ -107,6 +117,7 @@ struct GenerateRequest {
   bool skip_special_tokens = true;
   int64_t logprobs_mode = 0;  // numbers of Output.LogprobsMode
   bool echo = false;          // PromptInfo says what the prompt was
+  StructuredOutput structured_output;
 
   CacheRequest cache;
   int64_t priority = 0;  // lower runs first

@@ -205,15 +205,16 @@ std::optional<int32_t> RequestStream::AddText(const SequenceOutput& output, Sequ
   const bool ends = output.finish_reason != FinishReason::kNone;
   const bool include_stop = options_.params.include_stop_str_in_output;
   std::string piece;
-  // The token that ended the sequence is text only on request, as a stop string is.
-  if (output.finish_reason != FinishReason::kStop || include_stop) sequence.decoder.Push(output.token_id, &piece);
+  // An id that ended the sequence is text only on request, as a stop string is.
+  const bool stopped_by_id = output.finish_reason == FinishReason::kStop && output.stop_token_id >= 0;
+  if (!stopped_by_id || include_stop) sequence.decoder.Push(output.token_id, &piece);
   if (ends) sequence.decoder.Flush(&piece);
   std::string& text = sequence.delta.text;
   const int32_t stop = sequence.checker.Push(piece, &text);
   if (stop >= 0) return stop;
   if (!ends) return std::nullopt;
   sequence.checker.Flush(&text);
-  if (output.finish_reason != FinishReason::kStop) return std::nullopt;
+  if (!stopped_by_id) return std::nullopt;
   const std::optional<int32_t> hidden = HiddenStop(output.token_id);
   if (hidden && include_stop) text += stops_.text(*hidden);
   return hidden;
@@ -249,7 +250,7 @@ void RequestStream::EndSequence(Sequence& sequence, Finish finish) {
 Finish RequestStream::FinishOf(const SequenceOutput& output) const {
   Finish finish;
   finish.reason = output.finish_reason;
-  if (output.finish_reason == FinishReason::kStop) {
+  if (output.finish_reason == FinishReason::kStop && output.stop_token_id >= 0) {
     finish.stop = output.stopped_by_eos ? Finish::Stop::kEos : Finish::Stop::kStopToken;
     finish.token_id = output.stop_token_id;
   }

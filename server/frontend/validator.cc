@@ -72,6 +72,10 @@ absl::StatusOr<ValidatedRequest> Validator::Validate(GenerateRequest request) co
   QUIRE_RETURN_IF_ERROR(CheckStopping(request, &out));
   QUIRE_RETURN_IF_ERROR(CheckOutput(request, &out));
   QUIRE_RETURN_IF_ERROR(CheckPrompt(&request, &out));
+  if (request.structured_output.kind != StructuredOutput::Kind::kFree && out.params.beam_width > 0) {
+    return InvalidField(request.structured_output.field, "does not go with beam search");
+  }
+  out.structured_output = std::move(request.structured_output);
   out.request_id = std::move(request.request_id);
   out.cache = std::move(request.cache);
   out.priority = static_cast<int32_t>(request.priority);

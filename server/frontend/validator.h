@@ -52,6 +52,7 @@ class ValidatedRequest {
   int32_t num_returned = 1;  // of the params.n sequences that run: the most probable ones
   bool want_text = true;
   bool want_token_ids = true;
+  StructuredOutput structured_output;  // not compiled yet
   CacheRequest cache;
   int32_t priority = 0;
   absl::Time deadline;

@@ -95,6 +95,34 @@ TEST_F(FrontendTest, StreamsTextIdsUsageAndTimings) {
   EXPECT_EQ(records_[0].finish, "length");
 }
 
+TEST_F(FrontendTest, StructuredOutputIsCompiledAndMayEndWithoutAStopId) {
+  GenerateRequest request = TextRequest("hi");
+  request.structured_output.kind = StructuredOutput::Kind::kRegex;
+  request.structured_output.source = "ab";
+  request.structured_output.field = "regex";
+  const uint64_t handle = Start(request);
+  ASSERT_NE(submitted_.constraint, nullptr);
+  EXPECT_EQ(submitted_.constraint->only_token(), 'a');
+  StepOutputs step;
+  step.sequences.push_back(FakeEngine::MakeEvent(handle, 'a', FinishReason::kNone, 0));
+  step.sequences.push_back(FakeEngine::MakeEvent(handle, 'b', FinishReason::kStop, 0));
+  step.sequences.back().stop_token_id = -1;
+  engine_.Emit(std::move(step));
+  sink_->WaitForEnd();
+  EXPECT_EQ(sink_->sequences.at(0).text, "ab") << "the last token is text";
+  EXPECT_EQ(sink_->sequences.at(0).finish->reason, FinishReason::kStop);
+  EXPECT_EQ(sink_->sequences.at(0).finish->stop, Finish::Stop::kNone);
+
+  request.structured_output.source = "(";
+  sink_ = std::make_shared<CollectingSink>();
+  ASSERT_TRUE(frontend().Generate(request, sink_).ok());
+  sink_->WaitForEnd();
+  EXPECT_EQ(FieldOf(sink_->status), "regex");
+  request.beam_width = 2;
+  request.temperature = 0;
+  EXPECT_EQ(FieldOf(frontend().Generate(request, sink_).status()), "regex");
+}
+
 TEST_F(FrontendTest, OutputContinuesTheTextOfThePrompt) {
   tokenizer_.drops_first_space = true;
   GenerateRequest request;
