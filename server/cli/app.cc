@@ -122,6 +122,16 @@ void AddGenerate(CLI::App& app, GenerateOptions& options, Command& command) {
                   "Keep the last so many tokens of a longer prompt; -1: as many as there is room for");
   sub->add_flag("--truncate-right", options.truncate_right, "Keep the first ones instead");
   sub->add_flag("--echo", options.echo, "The prompt comes before the output");
+  CLI::Option_group* const structured = sub->add_option_group("structured output", "What the text must be");
+  structured->require_option(0, 1);
+  structured->add_option("--json-schema", options.json_schema_file,
+                         "File of a JSON schema that the text must fulfil; - reads standard input");
+  structured->add_flag("--json-object", options.json_object, "The text is a JSON object");
+  structured->add_option("--regex", options.regex, "Regular expression that the whole text must match");
+  structured->add_option("--grammar", options.grammar_file,
+                         "File of an EBNF grammar whose rule root gives the text; - reads standard input");
+  structured->add_option("--choice", options.choices, "The text is this; may be repeated")->allow_extra_args(false);
+  sub->add_flag("--compact-json", options.compact_json, "No white space between the tokens of JSON");
   sub->add_option("--stop", options.stop, "Text that ends a sequence; may be repeated")->allow_extra_args(false);
   sub->add_option("--stop-token-id", options.stop_token_ids, "Token that ends a sequence; may be repeated")
       ->delimiter(',')

@@ -1,3 +1,5 @@
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <ostream>
@@ -5,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "kernels/base/status_macros.h"
 #include "server/cli/client.h"
 #include "server/cli/commands.h"
 #include "server/cli/interrupt.h"
@@ -90,6 +93,31 @@ v1::GenerateRequest MakeRequest(const GenerateOptions& options, const std::strin
   return request;
 }
 
+// What a file, or standard input for "-", holds.
+absl::StatusOr<std::string> ReadSource(const std::string& path, Session& session) {
+  if (path == "-") return TextArgument(path, session);
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file) return absl::NotFoundError(absl::StrCat("cannot read ", path));
+  return text;
+}
+
+absl::Status SetStructuredOutput(const GenerateOptions& options, Session& session, v1::GenerateRequest* request) {
+  const auto structured = [request] { return request->mutable_structured_output(); };
+  if (!options.json_schema_file.empty()) {
+    QUIRE_ASSIGN_OR_RETURN(*structured()->mutable_json_schema(), ReadSource(options.json_schema_file, session));
+  } else if (!options.grammar_file.empty()) {
+    QUIRE_ASSIGN_OR_RETURN(*structured()->mutable_grammar(), ReadSource(options.grammar_file, session));
+  } else if (options.json_object) {
+    structured()->set_json_object(true);
+  } else if (options.regex) {
+    structured()->set_regex(*options.regex);
+  }
+  for (const std::string& choice : options.choices) structured()->mutable_choices()->add_choices(choice);
+  if (options.compact_json) structured()->set_compact_json(true);
+  return absl::OkStatus();
+}
+
 v1::ForkRequest MakeFork(const GenerateOptions& options, v1::GenerateRequest request) {
   v1::ForkRequest fork;
   fork.set_request_id(options.fork);
@@ -169,7 +197,10 @@ int RunGenerate(const GenerateOptions& options, Session& session) {
   if (!prompt.ok()) return ReportError(session, prompt.status().message(), kExitUsage);
   const std::unique_ptr<Client> client = ConnectOrReport(session);
   if (client == nullptr) return kExitNoConnection;
-  const v1::GenerateRequest request = MakeRequest(options, *prompt);
+  v1::GenerateRequest request = MakeRequest(options, *prompt);
+  if (absl::Status status = SetStructuredOutput(options, session, &request); !status.ok()) {
+    return ReportError(session, status.message(), kExitUsage);
+  }
   Printer printer(options, session.out);
   absl::Status status;
   const bool chosen_at_end = options.fork.empty() && options.best_of.value_or(1) > options.n.value_or(1);

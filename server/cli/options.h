@@ -49,6 +49,12 @@ struct GenerateOptions {
   std::optional<int32_t> logprobs, prompt_logprobs;
   bool keep_special_tokens = false;
   bool no_special_tokens = false;
+  // Structured output: one of these at most.
+  std::string json_schema_file, grammar_file;  // "-": standard input
+  bool json_object = false;
+  std::optional<std::string> regex;
+  std::vector<std::string> choices;
+  bool compact_json = false;
   std::string salt;
   std::optional<int32_t> priority;
   std::string fork;  // request id; empty: a request of its own

@@ -83,6 +83,36 @@ void FromProto(const v1::Output& output, GenerateRequest* out) {
   out->echo = output.echo();
 }
 
+void FromProto(v1::StructuredOutput& wanted, StructuredOutput* out) {
+  using Kind = StructuredOutput::Kind;
+  const auto set = [out](Kind kind, const char* field, std::string source) {
+    out->kind = kind;
+    out->field = std::string("structured_output.") + field;
+    out->source = std::move(source);
+  };
+  switch (wanted.kind_case()) {
+    case v1::StructuredOutput::KIND_NOT_SET:
+      break;
+    case v1::StructuredOutput::kJsonSchema:
+      set(Kind::kJsonSchema, "json_schema", std::move(*wanted.mutable_json_schema()));
+      break;
+    case v1::StructuredOutput::kJsonObject:
+      if (wanted.json_object()) set(Kind::kJsonObject, "json_object", "");
+      break;
+    case v1::StructuredOutput::kRegex:
+      set(Kind::kRegex, "regex", std::move(*wanted.mutable_regex()));
+      break;
+    case v1::StructuredOutput::kGrammar:
+      set(Kind::kGrammar, "grammar", std::move(*wanted.mutable_grammar()));
+      break;
+    case v1::StructuredOutput::kChoices:
+      set(Kind::kChoices, "choices", "");
+      out->choices.assign(wanted.choices().choices().begin(), wanted.choices().choices().end());
+      break;
+  }
+  out->compact_json = wanted.compact_json();
+}
+
 // v1::PromptTokenLogprobs and v1::TokenLogprobs have the same fields.
 template <typename Message>
 void ToProto(const PositionLogprobs& position, Message* out) {
@@ -152,6 +182,7 @@ GenerateRequest FromProto(v1::GenerateRequest& request) {
   FromProto(request.stopping(), &out);
   FromProto(request.output(), &out);
   FromProto(request.cache(), &out.cache);
+  if (request.has_structured_output()) FromProto(*request.mutable_structured_output(), &out.structured_output);
   out.priority = request.priority();
   out.offline = request.offline();
   if (request.has_ttft_target_ms()) out.ttft_target_ms = request.ttft_target_ms();

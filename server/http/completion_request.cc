@@ -86,7 +86,6 @@ absl::StatusOr<CompletionRequest> ParseCompletionRequest(const HttpRequest& requ
   out.prompt_logprobs = common.prompt_logprobs.has_value();
   common.max_tokens = fields.Int("max_tokens").value_or(kDefaultMaxTokens);
   RefuseUnlessEmpty(fields, "suffix");
-  RefuseUnlessEmpty(fields, "response_format");
   QUIRE_RETURN_IF_ERROR(fields.status());
   QUIRE_RETURN_IF_ERROR(nested);
   QUIRE_RETURN_IF_ERROR(ReadRequestHeaders(request, &out.request_id, &common));

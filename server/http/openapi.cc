@@ -81,7 +81,7 @@ constexpr char kSchemas[] = R"json({
       "top_logprobs": {"type": ["integer", "null"], "minimum": 0},
       "tools": {"type": ["array", "null"], "items": {"type": "object"}},
       "tool_choice": {"anyOf": [{"type": ["string", "null"]}, {"type": "object"}]},
-      "response_format": {"type": ["object", "null"]}}}]},
+      "response_format": {"type": ["object", "null"]}, "structured_outputs": {"type": ["object", "null"]}}}]},
   "Usage": {"type": "object", "properties": {
     "prompt_tokens": {"type": "integer"}, "completion_tokens": {"type": "integer"}, "total_tokens": {"type": "integer"},
     "prompt_tokens_details": {"type": "object", "properties": {"cached_tokens": {"type": "integer"}}}}},

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/frontend/errors.h"
+#include "server/http/structured_fields.h"
 
 namespace quire {
 namespace {
@@ -116,7 +117,7 @@ void ReadSamplingFields(JsonFields& fields, GenerateRequest* out) {
   out->best_of = fields.Int("best_of");
   ReadBeamSearch(fields, out);
   ReadRules(fields, &out->rules);
-  RefuseUnlessEmpty(fields, "structured_outputs");
+  ReadStructuredOutput(fields, &out->structured_output);
 }
 
 void ReadStoppingFields(JsonFields& fields, GenerateRequest* out) {

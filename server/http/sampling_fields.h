@@ -12,8 +12,8 @@
 // Quire cannot do, is an error of `fields`, naming the field. Any thread.
 namespace quire {
 
-// How tokens are chosen: temperature, top_p, top_k (-1: off), min_p, seed, n, best_of, beam search, penalties, biases
-// and further samplers.
+// How tokens are chosen: temperature, top_p, top_k (-1: off), min_p, seed, n, best_of, beam search, penalties, biases,
+// further samplers, and what the text must be.
 void ReadSamplingFields(JsonFields& fields, GenerateRequest* out);
 
 // When a sequence ends, but for the most tokens, whose names and defaults differ: min_tokens, stop, stop_token_ids,

@@ -18,7 +18,7 @@
 namespace quire {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 absl::Status WrongType(const std::string& field, const char* wanted, const Json& value) {
   return InvalidField(field, absl::StrCat("must be ", wanted, ", is ", value.type_name()));
@@ -179,6 +179,46 @@ absl::Status ReadLogprobsMode(const std::string& field, const Json& value, Gener
   return ReadWord(field, value, "raw_logprobs", "processed_logprobs", &out->logprobs_mode);
 }
 
+absl::Status SetKind(const std::string& field, StructuredOutput::Kind kind, StructuredOutput* out) {
+  if (out->kind != StructuredOutput::Kind::kFree)
+    return InvalidField(field, absl::StrCat("goes with ", out->field, "; give one of them"));
+  out->kind = kind;
+  out->field = field;
+  return absl::OkStatus();
+}
+
+// A schema, or its JSON text.
+absl::Status ReadJsonSchema(const std::string& field, const Json& value, GenerateRequest* out) {
+  StructuredOutput* const wanted = &out->structured_output;
+  QUIRE_RETURN_IF_ERROR(SetKind(field, StructuredOutput::Kind::kJsonSchema, wanted));
+  if (value.is_string()) return Read(field, value, &wanted->source);
+  if (!value.is_object() && !value.is_boolean()) return WrongType(field, "a JSON schema", value);
+  wanted->source = value.dump();
+  return absl::OkStatus();
+}
+
+absl::Status ReadJsonObject(const std::string& field, const Json& value, GenerateRequest* out) {
+  bool is_wanted = false;
+  QUIRE_RETURN_IF_ERROR(Read(field, value, &is_wanted));
+  if (!is_wanted) return absl::OkStatus();
+  return SetKind(field, StructuredOutput::Kind::kJsonObject, &out->structured_output);
+}
+
+template <StructuredOutput::Kind kKind>
+absl::Status ReadSource(const std::string& field, const Json& value, GenerateRequest* out) {
+  QUIRE_RETURN_IF_ERROR(SetKind(field, kKind, &out->structured_output));
+  return Read(field, value, &out->structured_output.source);
+}
+
+absl::Status ReadChoices(const std::string& field, const Json& value, GenerateRequest* out) {
+  QUIRE_RETURN_IF_ERROR(SetKind(field, StructuredOutput::Kind::kChoices, &out->structured_output));
+  return Read(field, value, &out->structured_output.choices);
+}
+
+absl::Status ReadCompactJson(const std::string& field, const Json& value, GenerateRequest* out) {
+  return Read(field, value, &out->structured_output.compact_json);
+}
+
 absl::Status ReadMessages(const std::string&, const Json&, GenerateRequest*) {
   return absl::UnimplementedError("messages: chat templates are not built yet; give prompt or prompt_ids");
 }
@@ -255,6 +295,12 @@ constexpr Field kFields[] = {
     {"logprobs", &ReadMember<&Request::logprobs>},
     {"prompt_logprobs", &ReadMember<&Request::prompt_logprobs>},
     {"skip_special_tokens", &ReadMember<&Request::skip_special_tokens>},
+    {"json_schema", &ReadJsonSchema},
+    {"json_object", &ReadJsonObject},
+    {"regex", &ReadSource<StructuredOutput::Kind::kRegex>},
+    {"grammar", &ReadSource<StructuredOutput::Kind::kGrammar>},
+    {"choices", &ReadChoices},
+    {"compact_json", &ReadCompactJson},
     {"tenant", &ReadMember<&Request::tenant>},
     {"cache_salt", &ReadCacheMember<&CacheRequest::salt>},
     {"cache_no_read", &ReadCacheMember<&CacheRequest::no_read>},

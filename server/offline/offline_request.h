@@ -25,7 +25,8 @@ struct OfflineRequest {
 // threshold}, mirostat (true or false), mirostat_{tau, eta}; repetition_detection ({max_pattern_size, min_pattern_size,
 // min_count}), truncate_prompt_tokens, truncation_side ("left", "right"), logprobs_mode ("raw_logprobs",
 // "processed_logprobs"); max_tokens, min_tokens, stop (one or many), stop_token_ids,
-// include_stop_str_in_output, ignore_eos; logprobs, prompt_logprobs, skip_special_tokens; tenant, cache_salt,
+// include_stop_str_in_output, ignore_eos; logprobs, prompt_logprobs, skip_special_tokens; one of json_schema (the
+// schema or its text), json_object (true), regex, grammar, choices, and compact_json; tenant, cache_salt,
 // cache_no_read, cache_no_write, cache_retention ([{begin, end, keep: {priority, ttl_seconds}}]),
 // cache_decode_retention ({priority, ttl_seconds}), cache_breakpoints ([{position, ttl_seconds}]), priority. null means
 // unset. A field of another name is an error. Ranges are the validator's business.

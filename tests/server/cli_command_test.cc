@@ -53,6 +53,26 @@ TEST_F(CommandTest, GenerateStreamsText) {
   EXPECT_EQ(service().last_request().text(), "hello");
 }
 
+TEST_F(CommandTest, GenerateAsksForStructuredOutput) {
+  const std::string path = ::testing::TempDir() + "/quire_cli_schema.json";
+  std::ofstream(path) << "{\"type\": \"object\"}\n";
+  EXPECT_EQ(Run({"generate", "x", "--json-schema", path, "--compact-json"}).exit_code, 0);
+  EXPECT_EQ(service().last_request().structured_output().json_schema(), "{\"type\": \"object\"}\n");
+  EXPECT_TRUE(service().last_request().structured_output().compact_json());
+  EXPECT_EQ(Run({"generate", "x", "--grammar", path}).exit_code, 0);
+  EXPECT_TRUE(service().last_request().structured_output().has_grammar());
+  EXPECT_EQ(Run({"generate", "x", "--regex", "a+"}).exit_code, 0);
+  EXPECT_EQ(service().last_request().structured_output().regex(), "a+");
+  EXPECT_EQ(Run({"generate", "x", "--choice", "a", "--choice", "b"}).exit_code, 0);
+  EXPECT_EQ(service().last_request().structured_output().choices().choices_size(), 2);
+  EXPECT_EQ(Run({"generate", "x", "--json-object"}).exit_code, 0);
+  EXPECT_TRUE(service().last_request().structured_output().json_object());
+  EXPECT_EQ(Run({"generate", "x", "--json-object", "--regex", "a"}).exit_code, kExitUsage);
+  EXPECT_EQ(Run({"generate", "x", "--json-schema", path + ".none"}).exit_code, kExitUsage);
+  EXPECT_EQ(Run({"generate", "x"}).exit_code, 0);
+  EXPECT_FALSE(service().last_request().has_structured_output());
+}
+
 TEST_F(CommandTest, GenerateAsksForABeamSearch) {
   const RunResult result =
       Run({"generate", "x", "--beam-width", "4", "--length-penalty", "-0.5", "--early-stopping", "never"});

@@ -55,6 +55,25 @@ TEST_F(GrpcTest, TheBestOfManyComeWithGenerateOnly) {
   EXPECT_EQ(response.usage().completion_tokens(), 6u);
 }
 
+TEST_F(GrpcTest, StructuredOutputReachesTheEngineCompiled) {
+  v1::GenerateRequest request = TextRequest("r");
+  request.mutable_structured_output()->mutable_choices()->add_choices("xyz");
+  grpc::ClientContext context;
+  const auto reader = stub().GenerateStream(&context, request);
+  const EngineRequest taken = engine_.WaitForRequest(1);
+  ASSERT_NE(taken.constraint, nullptr);
+  EXPECT_EQ(taken.constraint->only_token(), 'x');
+  engine_.EmitToken(taken.handle, 'x', FinishReason::kStop);
+  v1::GenerateResponse response;
+  while (reader->Read(&response)) continue;
+  EXPECT_TRUE(reader->Finish().ok());
+
+  request.mutable_structured_output()->set_regex("(?=a)");
+  const grpc::Status refused = RunUnary(request, &response);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(refused.error_message().find("structured_output.regex: "), 0u) << refused.error_message();
+}
+
 TEST_F(GrpcTest, StreamAndUnaryGiveTheSame) {
   v1::GenerateRequest request = TextRequest("r");
   request.mutable_sampling()->set_n(2);

@@ -67,6 +67,24 @@ TEST(OfflineRequestTest, ReadsEveryField) {
   EXPECT_EQ(request.priority, -2);
 }
 
+TEST(OfflineRequestTest, ReadsStructuredOutput) {
+  using Kind = StructuredOutput::Kind;
+  const StructuredOutput schema =
+      Parse(R"({"prompt": "hi", "json_schema": {"z": 1, "a": [true]}, "compact_json": true})").structured_output;
+  EXPECT_EQ(schema.kind, Kind::kJsonSchema);
+  EXPECT_EQ(schema.source, R"({"z":1,"a":[true]})") << "in this order";
+  EXPECT_EQ(schema.field, "json_schema");
+  EXPECT_TRUE(schema.compact_json);
+  EXPECT_EQ(Parse(R"({"prompt": "hi", "json_schema": "{ }"})").structured_output.source, "{ }");
+  EXPECT_EQ(Parse(R"({"prompt": "hi", "json_object": true})").structured_output.kind, Kind::kJsonObject);
+  EXPECT_EQ(Parse(R"({"prompt": "hi", "json_object": false})").structured_output.kind, Kind::kFree);
+  EXPECT_EQ(Parse(R"({"prompt": "hi", "regex": "a+"})").structured_output.source, "a+");
+  EXPECT_EQ(Parse(R"({"prompt": "hi", "grammar": "g"})").structured_output.kind, Kind::kGrammar);
+  EXPECT_THAT(Parse(R"({"prompt": "hi", "choices": ["a", "b"]})").structured_output.choices, ElementsAre("a", "b"));
+  EXPECT_THAT(Error(R"({"prompt": "hi", "regex": "a", "choices": ["b"]})"), HasSubstr("choices: goes with regex"));
+  EXPECT_THAT(Error(R"({"prompt": "hi", "json_schema": 5})"), HasSubstr("json_schema: must be a JSON schema"));
+}
+
 TEST(OfflineRequestTest, ReadsWhatConcernsTheCache) {
   const GenerateRequest request = Parse(
       R"({"prompt": "hi", "tenant": "t", "cache_no_read": true, "cache_no_write": true,
