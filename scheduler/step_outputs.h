@@ -21,8 +21,8 @@ struct SequenceOutput {
   FinishReason finish_reason = FinishReason::kNone;  // not kNone: the last event of this sequence
   // With kStop: the eos or stop id, which is also token_id; -1: structured output that is complete without one.
   int32_t stop_token_id = -1;
-  bool stopped_by_eos = false;                       // with kStop: it was one of the model's eos ids
-  bool request_finished = false;                     // the last event of the last sequence of this request
+  bool stopped_by_eos = false;            // with kStop: it was one of the model's eos ids
+  bool request_finished = false;          // the last event of the last sequence of this request
   absl::Status error = absl::OkStatus();  // with kError: why; kDeadlineExceeded, kFailedPrecondition, kInternal, ...
   int32_t logprobs_begin = 0, logprobs_count = 0;  // into StepOutputs::logprobs, as in SampledToken
   int32_t rank = 0;

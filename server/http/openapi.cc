@@ -57,6 +57,8 @@ constexpr char kSchemas[] = R"json({
     "ignore_eos": {"type": ["boolean", "null"]},
     "skip_special_tokens": {"type": ["boolean", "null"]},
     "add_special_tokens": {"type": ["boolean", "null"]},
+    "response_format": {"type": ["object", "null"]},
+    "structured_outputs": {"type": ["object", "null"]},
     "return_token_ids": {"type": ["boolean", "null"]},
     "cache_salt": {"type": ["string", "null"]},
     "priority": {"type": ["integer", "null"]},
@@ -80,8 +82,7 @@ constexpr char kSchemas[] = R"json({
       "logprobs": {"type": ["boolean", "null"]},
       "top_logprobs": {"type": ["integer", "null"], "minimum": 0},
       "tools": {"type": ["array", "null"], "items": {"type": "object"}},
-      "tool_choice": {"anyOf": [{"type": ["string", "null"]}, {"type": "object"}]},
-      "response_format": {"type": ["object", "null"]}, "structured_outputs": {"type": ["object", "null"]}}}]},
+      "tool_choice": {"anyOf": [{"type": ["string", "null"]}, {"type": "object"}]}}}]},
   "Usage": {"type": "object", "properties": {
     "prompt_tokens": {"type": "integer"}, "completion_tokens": {"type": "integer"}, "total_tokens": {"type": "integer"},
     "prompt_tokens_details": {"type": "object", "properties": {"cached_tokens": {"type": "integer"}}}}},
