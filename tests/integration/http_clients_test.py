@@ -31,9 +31,9 @@ MODEL = os.path.join(SOURCE, "tests/data/ref/tiny/llama_gqa")
 FIRST_BYTE = 4  # ids 0 to 3 are special
 
 
-def make_tokenizer():
+def make_tokenizer(name, post_processor=None):
     """A folder with a tokenizer whose tokens are bytes, for a tiny model that has none."""
-    folder = os.path.join(WORK.name, "tokenizer")
+    folder = os.path.join(WORK.name, name)
     os.makedirs(folder)
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [b for b in range(256) if b not in printable]
@@ -43,7 +43,7 @@ def make_tokenizer():
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     tokenizer = {
         "version": "1.0", "added_tokens": [{"id": i, "content": name, **special} for i, name in enumerate(names)],
-        "normalizer": None, "pre_tokenizer": byte_level, "post_processor": None, "decoder": byte_level,
+        "normalizer": None, "pre_tokenizer": byte_level, "post_processor": post_processor, "decoder": byte_level,
         "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
                   "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
                   "vocab": {spelling[b]: FIRST_BYTE + b for b in range(256)}, "merges": []},
@@ -57,13 +57,13 @@ def make_tokenizer():
     return folder
 
 
-TOKENIZER = make_tokenizer()
+TOKENIZER = make_tokenizer("tokenizer")
 
 
 class Daemon:
-    def __init__(self, *options):
+    def __init__(self, *options, tokenizer=TOKENIZER):
         self.process = subprocess.Popen(
-            [QUIRED, "--model", MODEL, "--tokenizer", TOKENIZER, "--served-model-name", "tiny", "--device", "cpu", "--seed", "1",
+            [QUIRED, "--model", MODEL, "--tokenizer", tokenizer, "--served-model-name", "tiny", "--device", "cpu", "--seed", "1",
              "--grpc-listen", "", "--http-listen", "127.0.0.1:0", "--kv-blocks", "256", *options],
             stderr=subprocess.PIPE, text=True)
         line = ""
@@ -209,6 +209,18 @@ class OverloadTest(unittest.TestCase):
                 thread.join()
             self.assertGreaterEqual(len(refused), 1)
             api.completions.create(**{**asked, "max_tokens": 1})
+        self.assertEqual(daemon.stop(), 0)
+
+
+class EndIdTest(unittest.TestCase):
+    def test_B128_a_tokenizer_that_appends_an_end_id_still_answers(self):
+        sequence, end = {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}
+        appends = {"type": "TemplateProcessing", "single": [sequence, end], "pair": [sequence, end],
+                   "special_tokens": {"</s>": {"id": "</s>", "ids": [2], "tokens": ["</s>"]}}}
+        daemon = Daemon(tokenizer=make_tokenizer("appends", appends))
+        with daemon.client() as api:
+            answer = api.completions.create(model="tiny", prompt="hello", max_tokens=4, extra_body={"ignore_eos": True})
+        self.assertEqual((answer.usage.prompt_tokens, answer.usage.completion_tokens), (6, 4))
         self.assertEqual(daemon.stop(), 0)
 
 

@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "google/rpc/error_details.pb.h"
@@ -233,6 +235,34 @@ TEST_F(GrpcTest, B144FailuresAfterTheFirstTokenAreStatusesAndOurFaultsOpaque) {
     EXPECT_EQ(status.error_code(), code);
     EXPECT_EQ(status.error_message().find("secret"), std::string::npos);
   }
+}
+
+TEST_F(GrpcTest, B150ManyLargeCallsTakeNoMoreMemoryThanAFew) {
+  const auto resident_bytes = [] {
+    int64_t size = 0, pages = 0;
+    std::ifstream("/proc/self/statm") >> size >> pages;
+    return pages * sysconf(_SC_PAGESIZE);
+  };
+  v1::GenerateRequest large = TextRequest();
+  large.set_text(std::string(1 << 20, 'x'));  // far more tokens than the model takes
+  constexpr int kThreads = 16, kCalls = 32;
+  const int64_t before = resident_bytes();
+  std::atomic<int> wrong = 0;
+  std::vector<std::thread> clients;
+  for (int i = 0; i < kThreads; ++i) {
+    clients.emplace_back([&] {
+      for (int call = 0; call < kCalls; ++call) {
+        const grpc::StatusCode code = RunUnary(large).error_code();
+        wrong += code != grpc::StatusCode::INVALID_ARGUMENT && code != grpc::StatusCode::RESOURCE_EXHAUSTED;
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_LT(resident_bytes() - before, int64_t{kThreads * kCalls / 2} << 20);
+  grpc::ClientContext context;
+  v1::GetStatsResponse stats;
+  EXPECT_TRUE(stub().GetStats(&context, {}, &stats).ok());
 }
 
 TEST_F(GrpcTest, B125MalformedUtf8IsRefusedAndTheServerLives) {
