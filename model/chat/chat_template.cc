@@ -80,6 +80,28 @@ Json Tool(const std::string& name) {
   return tool;
 }
 
+// How a call of `name` with the argument a is written at its first place in `rendered`.
+ToolSyntax SyntaxOfCall(std::string_view rendered, std::string_view name) {
+  const size_t at = rendered.find(name);
+  if (at == std::string_view::npos) return ToolSyntax::kNone;
+  const std::string_view before = rendered.substr(0, at);
+  const std::string_view after = rendered.substr(at + name.size());
+  if (before.ends_with('[') && after.starts_with('(')) return ToolSyntax::kPythonic;
+  const auto follows = [before](std::string_view mark, char first) {
+    const size_t found = before.rfind(mark);
+    if (found == std::string_view::npos) return false;
+    const size_t next = before.find_first_not_of(" \n", found + mark.size());
+    return next == std::string_view::npos || before[next] == first;
+  };
+  if (follows("[TOOL_CALLS]", '[')) return ToolSyntax::kMistral;
+  const size_t quote = before.find_last_not_of(" ", before.size() - 2);  // the colon, if the name is a JSON string
+  const bool is_json = before.ends_with('"') && quote != std::string_view::npos && before[quote] == ':';
+  if (!is_json) return ToolSyntax::kNone;
+  if (follows("<tool_call>", '{')) return ToolSyntax::kHermes;
+  const bool has_parameters = after.substr(0, 32).find("\"parameters\"") != std::string_view::npos;
+  return has_parameters || follows("<|python_tag|>", '{') ? ToolSyntax::kLlamaJson : ToolSyntax::kNone;
+}
+
 bool Shows(const absl::StatusOr<std::string>& rendered, std::string_view text) {
   return rendered.ok() && rendered->find(text) != std::string::npos;
 }
@@ -99,11 +121,13 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Load(const ChatTemplateSource& source
   }
   ChatTemplate out(*std::move(main), std::move(tool_use));
   out.names_ = SpecialTokenNames(source);
-  out.Probe();
+  out.Probe(*texts->main);
   return out;
 }
 
-void ChatTemplate::Probe() {
+void ChatTemplate::Probe(std::string_view text) {
+  facts_.knows_developers = text.find("developer") != std::string_view::npos;
+  if (text.find("</think>") != std::string_view::npos) facts_.reasoning_syntax = ReasoningSyntax::kThink;
   constexpr std::string_view kMark = "qPROBEq";
   const Json mark = std::string(kMark);
   ChatRequest request;
@@ -147,7 +171,10 @@ void ChatTemplate::ProbeCalls(const ChatRequest& request) {
         facts_.arguments_are_objects = objects;
         facts_.null_content_is_empty = empty;
       }
-      if (facts_.supports_tool_calls) return;
+      if (facts_.supports_tool_calls) {
+        facts_.tool_syntax = SyntaxOfCall(*rendered, kName);
+        return;
+      }
       renders = renders || rendered.ok();
     }
   }

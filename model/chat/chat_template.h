@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/civil_time.h"
 #include "model/chat/template.h"
+#include "model/chat/tool_parser.h"
 #include "nlohmann/json.hpp"
 
 namespace quire {
@@ -42,11 +43,14 @@ struct ChatRequest {
 struct ChatTemplateFacts {
   bool null_content_is_empty =
       true;  // a message with calls and no content has content '' (else none): what shows its calls
-  bool arguments_are_objects = true;  // of calls (else text): a request may have either
-  bool iterates_content = false;      // parts of a message are passed as they are (else joined by newlines)
-  bool supports_tools = false;        // a tool's name shows in the rendering
-  bool supports_tool_calls = false;   // a call's name shows in the rendering
-  bool supports_system = false;       // a system message's text shows in the rendering
+  bool arguments_are_objects = true;           // of calls (else text): a request may have either
+  bool iterates_content = false;               // parts of a message are passed as they are (else joined by newlines)
+  bool supports_tools = false;                 // a tool's name shows in the rendering
+  bool supports_tool_calls = false;            // a call's name shows in the rendering
+  bool supports_system = false;                // a system message's text shows in the rendering
+  bool knows_developers = false;               // the template speaks of a role developer
+  ToolSyntax tool_syntax = ToolSyntax::kNone;  // in which a call shows
+  ReasoningSyntax reasoning_syntax = ReasoningSyntax::kNone;  // kThink: the template speaks of </think>
 };
 
 // The chat template of a model: turns a conversation into the text that the model continues.
@@ -68,7 +72,7 @@ class ChatTemplate {
   ChatTemplate(jinja::Template main, std::optional<jinja::Template> tool_use)
       : main_(std::move(main)), tool_use_(std::move(tool_use)) {}
 
-  void Probe();
+  void Probe(std::string_view text);
   void ProbeCalls(const ChatRequest& request);
   absl::StatusOr<std::string> RenderMessages(const ChatRequest& request, nlohmann::ordered_json messages) const;
 

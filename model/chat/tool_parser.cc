@@ -1,5 +1,9 @@
 #include "model/chat/tool_parser.h"
 
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
 #include "model/chat/tool_format.h"
 
 namespace quire {
@@ -9,7 +13,57 @@ constexpr std::string_view kThink = "<think>";
 constexpr std::string_view kThinkEnd = "</think>";
 constexpr std::string_view kSpaces = " \n\r\t";
 
+constexpr std::pair<std::string_view, ToolSyntax> kToolNames[] = {{"none", ToolSyntax::kNone},
+                                                                  {"hermes", ToolSyntax::kHermes},
+                                                                  {"llama3_json", ToolSyntax::kLlamaJson},
+                                                                  {"mistral", ToolSyntax::kMistral},
+                                                                  {"pythonic", ToolSyntax::kPythonic}};
+constexpr std::pair<std::string_view, ReasoningSyntax> kReasoningNames[] = {{"none", ReasoningSyntax::kNone},
+                                                                            {"think", ReasoningSyntax::kThink}};
+
 }  // namespace
+
+std::optional<ToolSyntax> ParseToolSyntax(std::string_view name) {
+  for (const auto& [known, syntax] : kToolNames) {
+    if (known == name) return syntax;
+  }
+  return std::nullopt;
+}
+
+std::optional<ReasoningSyntax> ParseReasoningSyntax(std::string_view name) {
+  for (const auto& [known, syntax] : kReasoningNames) {
+    if (known == name) return syntax;
+  }
+  return std::nullopt;
+}
+
+std::string_view Name(ToolSyntax syntax) {
+  return std::find_if(std::begin(kToolNames), std::end(kToolNames),
+                      [syntax](const auto& entry) { return entry.second == syntax; })
+      ->first;
+}
+
+std::string_view Name(ReasoningSyntax syntax) { return syntax == ReasoningSyntax::kNone ? "none" : "think"; }
+
+std::vector<std::string_view> MarksOf(const ReplySyntax& syntax) {
+  std::vector<std::string_view> marks;
+  if (syntax.reasoning != ReasoningSyntax::kNone) marks = {kThink, kThinkEnd};
+  switch (syntax.tools) {
+    case ToolSyntax::kNone:
+    case ToolSyntax::kPythonic:
+      break;
+    case ToolSyntax::kHermes:
+      marks.insert(marks.end(), {"<tool_call>", "</tool_call>"});
+      break;
+    case ToolSyntax::kLlamaJson:
+      marks.emplace_back("<|python_tag|>");
+      break;
+    case ToolSyntax::kMistral:
+      marks.insert(marks.end(), {"[TOOL_CALLS]", "[ARGS]"});
+      break;
+  }
+  return marks;
+}
 
 ReplyParser::ReplyParser(ToolSyntax tools, ReasoningSyntax reasoning)
     : format_(MakeToolFormat(tools)), reasoning_(reasoning), state_(State::kStart) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,24 @@ enum class ReasoningSyntax : uint8_t {
   kThink,         // <think> ... </think> at the start of the reply
   kThinkStarted,  // the prompt has opened <think> already
 };
+
+// What options call them: none, hermes, llama3_json, mistral, pythonic; none, think. Nullopt for other names.
+std::optional<ToolSyntax> ParseToolSyntax(std::string_view name);
+std::optional<ReasoningSyntax> ParseReasoningSyntax(std::string_view name);
+std::string_view Name(ToolSyntax syntax);
+std::string_view Name(ReasoningSyntax syntax);
+
+// What to look for in a reply.
+struct ReplySyntax {
+  ToolSyntax tools = ToolSyntax::kNone;
+  ReasoningSyntax reasoning = ReasoningSyntax::kNone;
+
+  // All of a reply is content.
+  bool is_plain() const { return tools == ToolSyntax::kNone && reasoning == ReasoningSyntax::kNone; }
+};
+
+// Texts that tell the parts of a reply apart; some tokenizers have special tokens for them.
+std::vector<std::string_view> MarksOf(const ReplySyntax& syntax);
 
 // Arguments: a JSON object, as text.
 struct ToolCall {
@@ -57,6 +76,9 @@ class ReplyParser {
   ReplyDelta Feed(std::string_view text);
   // The end of the reply: what was held back. Feed must not follow.
   ReplyDelta Finish();
+
+  // The text so far ends inside the reasoning.
+  bool is_reasoning() const { return state_ == State::kReasoning; }
 
  private:
   enum class State : uint8_t { kStart, kReasoning, kContent };

@@ -22,8 +22,8 @@ absl::StatusOr<std::string> Render(const nlohmann::ordered_json& test, const nlo
   return compiled->Render(shared["context"], ParseClock(shared["now"]));
 }
 
-// Prints and counts what differs, so that one run shows all.
-void RunCases(const std::string& path) {
+// Those whose name begins so. Prints and counts what differs, so that one run shows all.
+void RunCases(const std::string& path, const std::string& prefix = "") {
   int passed = 0;
   int cases = 0;
   nlohmann::ordered_json shared;  // context and clock of cases that have none of their own
@@ -33,6 +33,7 @@ void RunCases(const std::string& path) {
       shared = test;
       continue;
     }
+    if (test["name"].get<std::string>().rfind(prefix, 0) != 0) continue;
     ++cases;
     SCOPED_TRACE(test["name"].get<std::string>() + ": " + test["template"].dump());
     const auto rendered = Render(test, test.contains("context") ? test : shared);
@@ -53,6 +54,12 @@ void RunCases(const std::string& path) {
   }
   EXPECT_GT(cases, 0);
   std::printf("%d of %d cases as the oracle\n", passed, cases);
+}
+
+TEST(ReferenceTest, B135TemplatesOfModelsRenderAsTheOracle) {
+  const auto path = testing::RefPath("chat_templates.jsonl");
+  if (!path.has_value()) GTEST_SKIP() << "no chat_templates.jsonl in ../shared/ref or tests/data/ref";
+  RunCases(*path, "real_");
 }
 
 TEST(ReferenceTest, RendersEveryCaseAsTheOracle) {
