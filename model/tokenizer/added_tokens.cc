@@ -59,7 +59,8 @@ const AddedToken* AddedTokenMatcher::LongestAt(std::string_view rest) const {
   return longest;
 }
 
-std::vector<AddedTokenMatcher::Part> AddedTokenMatcher::Split(std::string_view text) const {
+std::vector<AddedTokenMatcher::Part> AddedTokenMatcher::Split(std::string_view text,
+                                                              const IsLiteral& is_literal) const {
   std::vector<Part> parts;
   size_t done = 0;  // up to here the text is in `parts`
   for (size_t i = 0; i < text.size();) {
@@ -74,6 +75,10 @@ std::vector<AddedTokenMatcher::Part> AddedTokenMatcher::Split(std::string_view t
     }
     size_t begin = i;
     size_t end = i + token->content.size();
+    if (token->special && is_literal && is_literal(begin, end)) {
+      ++i;
+      continue;
+    }
     i = end;
     if (token->single_word && (EndsWithWord(text.substr(0, begin)) || StartsWithWord(text.substr(end)))) continue;
     if (token->lstrip) begin = std::max(SizeWithoutTrailingSpace(text.substr(0, begin)), done);

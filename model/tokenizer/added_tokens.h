@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,7 +36,9 @@ class AddedTokenMatcher {
   explicit AddedTokenMatcher(std::vector<AddedToken> tokens);
 
   // The parts of `text`, in order, none empty but for tokens. `text` must be valid UTF-8.
-  std::vector<Part> Split(std::string_view text) const;
+  // `is_literal`, if it is not empty, tells of bytes [begin, end) whether no special token may stand there.
+  using IsLiteral = std::function<bool(size_t begin, size_t end)>;
+  std::vector<Part> Split(std::string_view text, const IsLiteral& is_literal = nullptr) const;
 
  private:
   struct Range {

@@ -41,6 +41,13 @@ void TrimRange(std::string_view text, std::string_view spelling, bool keeps_one,
   range->end = std::max(end, range->begin);
 }
 
+// Whether bytes [begin, end) touch one of the stretches, which are in order.
+bool Touches(const std::vector<TextRange>& stretches, size_t begin, size_t end) {
+  const auto first = std::partition_point(stretches.begin(), stretches.end(),
+                                          [begin](const TextRange& stretch) { return stretch.end <= begin; });
+  return first != stretches.end() && first->begin < end;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> BpeTokenizer::Create(std::vector<Vocabulary::Token> tokens,
@@ -97,15 +104,21 @@ absl::StatusOr<Encoding> BpeTokenizer::EncodeWith(std::string_view text, const E
     return absl::InvalidArgumentError(absl::StrCat("text is not valid UTF-8 at byte ", valid));
   }
   Encoding encoding;
-  for (const AddedTokenMatcher::Part& part : raw_added_.Split(text)) {
+  const bool tracked = options.with_offsets || !options.literal.empty();
+  AddedTokenMatcher::IsLiteral is_literal;
+  if (!options.literal.empty()) {
+    is_literal = [&options](size_t begin, size_t end) { return Touches(options.literal, begin, end); };
+  }
+  for (const AddedTokenMatcher::Part& part : raw_added_.Split(text, is_literal)) {
     if (part.id < 0) {
-      AlignedText plain(text.substr(part.begin, part.end - part.begin), part.begin, options.with_offsets);
-      QUIRE_RETURN_IF_ERROR(EncodePlain(std::move(plain), &encoding));
+      AlignedText plain(text.substr(part.begin, part.end - part.begin), part.begin, tracked);
+      QUIRE_RETURN_IF_ERROR(EncodePlain(std::move(plain), options, &encoding));
       continue;
     }
     encoding.ids.push_back(part.id);
-    if (options.with_offsets) encoding.offsets.push_back({part.begin, part.end});
+    if (tracked) encoding.offsets.push_back({part.begin, part.end});
   }
+  if (!options.with_offsets) encoding.offsets.clear();
   const PostProcessing& post = pipeline_.post;
   const size_t num_special = options.add_special_tokens ? post.prefix.size() + post.suffix.size() : 0;
   QUIRE_RETURN_IF_ERROR(Truncate(options, num_special, &encoding));
@@ -120,9 +133,16 @@ absl::StatusOr<Encoding> BpeTokenizer::EncodeWith(std::string_view text, const E
   return encoding;
 }
 
-absl::Status BpeTokenizer::EncodePlain(AlignedText text, Encoding* out) const {
+absl::Status BpeTokenizer::EncodePlain(AlignedText text, const EncodeOptions& options, Encoding* out) const {
   if (pipeline_.normalizer != nullptr) QUIRE_RETURN_IF_ERROR(pipeline_.normalizer->Normalize(&text));
-  const auto parts = normalized_added_.Split(text.text());
+  AddedTokenMatcher::IsLiteral is_literal;
+  if (!options.literal.empty()) {
+    is_literal = [&](size_t begin, size_t end) {
+      const TextRange origin = text.Origin(begin, end);
+      return Touches(options.literal, origin.begin, origin.end);
+    };
+  }
+  const auto parts = normalized_added_.Split(text.text(), is_literal);
   if (parts.size() == 1 && parts[0].id < 0) return EncodeNormalized(std::move(text), out);
   for (const AddedTokenMatcher::Part& part : parts) {
     if (part.id < 0) {

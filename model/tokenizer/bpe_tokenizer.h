@@ -64,7 +64,7 @@ class BpeTokenizer : public Tokenizer {
       : vocabulary_(std::move(vocabulary)), pipeline_(std::move(pipeline)) {}
 
   absl::Status PrepareAddedTokens();
-  absl::Status EncodePlain(AlignedText text, Encoding* out) const;
+  absl::Status EncodePlain(AlignedText text, const EncodeOptions& options, Encoding* out) const;
   absl::Status EncodeNormalized(AlignedText text, Encoding* out) const;
   void AppendOffsets(const AlignedText& text, TextRange piece, const std::vector<uint32_t>& sizes, Encoding* out) const;
   void TrimOffsets(std::string_view text, Encoding* encoding) const;

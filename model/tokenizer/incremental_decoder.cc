@@ -1,14 +1,19 @@
 #include "model/tokenizer/incremental_decoder.h"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "kernels/base/check.h"
 #include "model/tokenizer/utf8.h"
 
 namespace quire {
 
-IncrementalDecoder::IncrementalDecoder(const Tokenizer& tokenizer, bool skip_special_tokens)
-    : tokenizer_(&tokenizer), skip_special_tokens_(skip_special_tokens), rules_(tokenizer.join_rules()) {}
+IncrementalDecoder::IncrementalDecoder(const Tokenizer& tokenizer, bool skip_special_tokens, std::vector<int32_t> shown)
+    : tokenizer_(&tokenizer),
+      skip_special_tokens_(skip_special_tokens),
+      shown_(std::move(shown)),
+      rules_(tokenizer.join_rules()) {}
 
 void IncrementalDecoder::Continue(absl::Span<const int32_t> prompt) {
   std::string not_sent;
@@ -19,7 +24,9 @@ void IncrementalDecoder::Continue(absl::Span<const int32_t> prompt) {
 }
 
 void IncrementalDecoder::Push(int32_t id, std::string* text) {
-  if (skip_special_tokens_ && tokenizer_->IsSpecial(id)) return;
+  const bool skipped =
+      skip_special_tokens_ && tokenizer_->IsSpecial(id) && std::find(shown_.begin(), shown_.end(), id) == shown_.end();
+  if (skipped) return;
   const std::string_view added = is_first_ ? tokenizer_->FirstTokenBytes(id) : tokenizer_->TokenBytes(id);
   if (added.data() == nullptr) return;  // no such token
   is_first_ = false;

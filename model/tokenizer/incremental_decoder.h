@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "model/tokenizer/tokenizer.h"
@@ -17,7 +18,8 @@ namespace quire {
 // before it broke. One per stream; not thread-safe. The tokenizer must outlive it.
 class IncrementalDecoder {
  public:
-  IncrementalDecoder(const Tokenizer& tokenizer, bool skip_special_tokens);
+  // `shown`: special tokens that are not skipped all the same.
+  IncrementalDecoder(const Tokenizer& tokenizer, bool skip_special_tokens, std::vector<int32_t> shown = {});
 
   // The stream goes on after `prompt`, which is not sent: what decoding the two together has more than the prompt
   // alone. Before the first Push.
@@ -37,6 +39,7 @@ class IncrementalDecoder {
 
   const Tokenizer* tokenizer_;
   bool skip_special_tokens_;
+  std::vector<int32_t> shown_;
   JoinRules rules_;
   bool is_first_ = true;     // no token yet
   bool broken_run_ = false;  // each byte of this run is U+FFFD from now on

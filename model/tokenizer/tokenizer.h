@@ -29,6 +29,9 @@ struct EncodeOptions {
   // `keep` says which of its ids stay.
   int64_t max_tokens = -1;
   Keep keep = Keep::kFirst;
+  // Stretches of the text in which no special token is recognised, not even one that reaches in from outside: what a
+  // user wrote is spelled out there. In order, apart from each other. Other added tokens are recognised.
+  std::vector<TextRange> literal = {};
 };
 
 struct Encoding {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -71,7 +72,8 @@ class FakeTokenizer final : public Tokenizer {
     if (drops_first_space && !bytes.empty() && bytes[0] == ' ') bytes.remove_prefix(1);
     return bytes;
   }
-  bool IsSpecial(int32_t id) const override { return id == kBos || id == kEos; }
+  int32_t first_special_piece = std::numeric_limits<int32_t>::max();  // pieces from here on are special
+  bool IsSpecial(int32_t id) const override { return id == kBos || id == kEos || id >= first_special_piece; }
   int32_t TokenId(std::string_view spelling) const override {
     for (int32_t id = 0; id < vocab_size(); ++id) {
       if (TokenBytes(id) == spelling) return id;
