@@ -22,6 +22,7 @@
 #include "server/daemon/notify.h"
 #include "server/daemon/signals.h"
 #include "server/frontend/api_keys.h"
+#include "server/frontend/chat_format.h"
 #include "server/frontend/frontend.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_api.h"
@@ -71,6 +72,11 @@ void LogEngine(const EngineInfo& info) {
   spdlog::info("{} on {}: {} KV blocks of {} tokens hold {} tokens, {} sequences of the full {} tokens",
                info.config.architecture, info.device, info.num_kv_blocks, info.block_size, tokens,
                tokens / std::max(info.max_model_len, 1), info.max_model_len);
+}
+
+void LogChat(const ChatFormat& chat) {
+  if (!chat.status().ok()) return spdlog::warn("no chat: {}", std::string(chat.status().message()));
+  spdlog::info("chat: tool calls {}, reasoning {}", Name(chat.tool_syntax()), Name(chat.reasoning_syntax()));
 }
 
 // The ports that clients come to.
@@ -188,12 +194,18 @@ int Serve(const ServerConfig& config, Signals& signals) {
   absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer =
       LoadTokenizer(tokenizer_path.empty() ? config.engine.model_path : tokenizer_path);
   if (!tokenizer.ok()) return Refuse(tokenizer.status(), kExitModel);
+  const absl::StatusOr<std::shared_ptr<const ChatFormat>> chat = ChatFormat::Load(
+      {config.engine.model_path, tokenizer_path, config.model.chat_template_path}, config.model.chat, **tokenizer);
+  if (!chat.ok()) return Refuse(chat.status(), kExitModel);
   if (config.check_only) return kExitOk;
 
   (*engine)->Start();
-  Frontend frontend(**engine, **tokenizer, MakeFrontendOptions(config, keys.get(), metrics));
+  FrontendOptions frontend_options = MakeFrontendOptions(config, keys.get(), metrics);
+  frontend_options.chat = *chat;
+  Frontend frontend(**engine, **tokenizer, std::move(frontend_options));
   const EngineInfo& info = (*engine)->info();
   LogEngine(info);
+  LogChat(**chat);
   signals.SetEarlyExit(nullptr);
   if (keys != nullptr) signals.SetHangup([&] { ReloadKeys(config.api_key_file, *keys); });
   ports->ForEach([&frontend](GrpcServer& server) { server.SetFrontend(&frontend); });

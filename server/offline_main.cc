@@ -16,6 +16,7 @@
 #include "scheduler/engine.h"
 #include "server/config/engine_flags.h"
 #include "server/config/exit_code.h"
+#include "server/frontend/chat_format.h"
 #include "server/frontend/frontend.h"
 #include "server/offline/ids_only_tokenizer.h"
 #include "server/offline/offline_batch.h"
@@ -96,10 +97,16 @@ FrontendOptions MakeFrontendOptions(const OfflineOptions& options) {
 int RunBatch(const OfflineOptions& options, std::istream& in, std::ostream& out) {
   auto tokenizer = LoadTokenizerIfAny(options);
   if (!tokenizer.ok()) return Report(tokenizer.status());
+  auto chat =
+      ChatFormat::Load({options.engine.model_path, options.model.tokenizer_path, options.model.chat_template_path},
+                       options.model.chat, **tokenizer);
+  if (!chat.ok()) return Report(chat.status());
   auto engine = CreateEngine(options.engine);
   if (!engine.ok()) return Report(engine.status());
   (*engine)->Start();
-  Frontend frontend(**engine, **tokenizer, MakeFrontendOptions(options));
+  FrontendOptions frontend_options = MakeFrontendOptions(options);
+  frontend_options.chat = *std::move(chat);
+  Frontend frontend(**engine, **tokenizer, std::move(frontend_options));
   const absl::Status status = RunOfflineBatch(frontend, in, out, kMaxInFlight);
   if (status.ok()) (*engine)->WaitIdle(absl::InfiniteFuture());
   const EngineStats stats = (*engine)->GetStats();

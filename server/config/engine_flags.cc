@@ -314,6 +314,43 @@ void AddEngineFlags(CLI::App& app, EngineOptions& options) {
       "--deterministic", [] {}, "same tokens whatever the batch; cpu, reference and sim always are");
 }
 
+static void AddChatFlags(CLI::App& app, ModelFlags& flags) {
+  app.add_option("--chat-template", flags.chat_template_path,
+                 "file with the Jinja template that conversations are rendered with; default: the model's")
+      ->type_name("PATH");
+  app.add_option_function<std::string>(
+         "--tool-call-parser",
+         [&flags](const std::string& text) {
+           flags.chat.tool_syntax = ParseToolSyntax(text);
+           if (text != "auto" && !flags.chat.tool_syntax)
+             RefuseValue("--tool-call-parser", text, "auto, none, hermes, llama3_json, mistral or pythonic");
+         },
+         "how the model writes tool calls: auto (what its template shows), none, hermes, llama3_json, mistral, "
+         "pythonic")
+      ->default_str("auto");
+  app.add_option_function<std::string>(
+         "--reasoning-parser",
+         [&flags](const std::string& text) {
+           flags.chat.reasoning_syntax = ParseReasoningSyntax(text);
+           if (text != "auto" && !flags.chat.reasoning_syntax)
+             RefuseValue("--reasoning-parser", text, "auto, none or think");
+         },
+         "how the model marks its reasoning: auto (what its template speaks of), none, think")
+      ->default_str("auto");
+  app.add_option_function<std::string>(
+         "--special-tokens-in-messages",
+         [&flags](const std::string& text) {
+           if (text != "parse" && text != "literal")
+             RefuseValue("--special-tokens-in-messages", text, "parse or literal");
+           flags.chat.literal_special_tokens = text == "literal";
+         },
+         "what a special token spelled in a message is: parse: that token, so that users can write turns of others; "
+         "literal: its text")
+      ->default_str("parse");
+  app.add_flag("--allow-request-chat-template,!--no-allow-request-chat-template", flags.chat.allow_request_template,
+               "requests may bring chat templates of their own");
+}
+
 void AddModelFlags(CLI::App& app, ModelFlags& flags) {
   app.add_option("--tokenizer", flags.tokenizer_path,
                  "tokenizer.json, its directory or a .gguf file; default: the model's")
@@ -342,6 +379,7 @@ void AddModelFlags(CLI::App& app, ModelFlags& flags) {
   AddIntFlag(app, "--max-logprobs", flags.max_logprobs, -1, 1 << 20,
              "most log-probabilities a token; -1: the whole vocabulary")
       ->capture_default_str();
+  AddChatFlags(app, flags);
 }
 
 absl::StatusOr<int64_t> ParseBytes(std::string_view text) {

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "scheduler/engine_options.h"
+#include "server/frontend/chat_options.h"
 
 namespace quire {
 
@@ -29,9 +30,12 @@ struct ModelFlags {
   bool use_generation_config = true;            // --generation-config auto
   int32_t max_logprobs = 20;                    // -1: the whole vocabulary
   bool processed_logprobs = false;              // --logprobs-mode processed_logprobs
+  std::string chat_template_path;               // empty: the model's
+  ChatFormatOptions chat;
 };
 
-// --tokenizer, --served-model-name, --generation-config, --max-logprobs, --logprobs-mode.
+// --tokenizer, --served-model-name, --generation-config, --max-logprobs, --logprobs-mode, --chat-template,
+// --tool-call-parser, --reasoning-parser, --special-tokens-in-messages, --[no-]allow-request-chat-template.
 void AddModelFlags(CLI::App& app, ModelFlags& flags);
 
 // Bytes from "4GiB", "512MiB", "1000000", "1.5GB": a number and B, kB, MB, GB, TB, KiB, MiB, GiB or TiB, any case.

@@ -62,6 +62,8 @@ std::array<uint32_t, 4> Numbered(uint64_t key, uint64_t index) {
 int64_t PromptBytes(const ValidatedRequest& request) {
   size_t bytes = request.structured_output.source.size();
   for (const std::string& choice : request.structured_output.choices) bytes += choice.size();
+  if (const auto* chat = std::get_if<std::shared_ptr<const ChatPrompt>>(&request.prompt))
+    return static_cast<int64_t>(bytes) + (*chat)->bytes;
   if (const auto* text = std::get_if<std::string>(&request.prompt)) return static_cast<int64_t>(bytes + text->size());
   return static_cast<int64_t>(bytes + std::get<std::vector<int32_t>>(request.prompt).size() * sizeof(int32_t));
 }
@@ -236,6 +238,9 @@ absl::Status Frontend::TrySubmit(ValidatedRequest request, const std::shared_ptr
     if (echoed.empty()) echoed = tokenizer_.Decode(ids, params.skip_special_tokens);
     stream.echo = {std::move(echoed), ids};
   }
+  stream.reply = request.reply;
+  stream.parallel_tool_calls = request.parallel_tool_calls;
+  stream.call_id_key = id_key_ ^ live->handle;
   live->stream = std::make_unique<RequestStream>(tokenizer_, std::move(stream), ids);
   if (cause == EndCause::kAbort) {
     FinishAborted(*live);
@@ -335,27 +340,48 @@ KeyContext Frontend::KeyContextOf(const std::string& salt, const std::string& te
 }
 
 absl::StatusOr<std::vector<int32_t>> Frontend::TakePromptIds(ValidatedRequest& request) const {
-  auto* text = std::get_if<std::string>(&request.prompt);
-  if (text == nullptr) return std::move(std::get<std::vector<int32_t>>(request.prompt));
+  if (auto* given = std::get_if<std::vector<int32_t>>(&request.prompt)) return std::move(*given);
   std::vector<int32_t> ids = std::move(request.before_text);
-  absl::StatusOr<std::vector<int32_t>> encoded = EncodeText(*text, request, static_cast<int64_t>(ids.size()));
-  *text = {};
-  if (!encoded.ok()) return InvalidField("text", std::string(encoded.status().message()));
+  absl::StatusOr<std::vector<int32_t>> encoded;
+  if (auto* chat = std::get_if<std::shared_ptr<const ChatPrompt>>(&request.prompt)) {
+    const std::shared_ptr<const ChatPrompt> prompt = std::exchange(*chat, nullptr);
+    encoded = EncodeChat(*prompt, static_cast<int64_t>(ids.size()), &request);
+    if (!encoded.ok()) return encoded.status();
+  } else {
+    auto& text = std::get<std::string>(request.prompt);
+    encoded = EncodeText(text, {}, request, static_cast<int64_t>(ids.size()));
+    text = {};
+    if (!encoded.ok()) return InvalidField("text", std::string(encoded.status().message()));
+  }
   ids.insert(ids.end(), encoded->begin(), encoded->end());
   request.Truncate(&ids);
   return ids;
 }
 
 // Cut by the tokenizer, which keeps its special tokens; behind other ids, by the caller.
-absl::StatusOr<std::vector<int32_t>> Frontend::EncodeText(const std::string& text, const ValidatedRequest& request,
-                                                          int64_t ids_before) const {
-  if (request.max_prompt_tokens < 0 || ids_before > 0) return tokenizer_.Encode(text, request.add_special_tokens);
+absl::StatusOr<std::vector<int32_t>> Frontend::EncodeText(const std::string& text, std::vector<TextRange> literal,
+                                                          const ValidatedRequest& request, int64_t ids_before) const {
+  const bool is_cut = request.max_prompt_tokens >= 0 && ids_before == 0;
+  if (!is_cut && literal.empty()) return tokenizer_.Encode(text, request.add_special_tokens);
   EncodeOptions options;
   options.add_special_tokens = request.add_special_tokens;
-  options.max_tokens = request.max_prompt_tokens;
+  options.literal = std::move(literal);
+  if (is_cut) options.max_tokens = request.max_prompt_tokens;
   options.keep = request.keeps_first ? EncodeOptions::Keep::kFirst : EncodeOptions::Keep::kLast;
   QUIRE_ASSIGN_OR_RETURN(Encoding encoding, tokenizer_.EncodeWith(text, options));
   return std::move(encoding.ids);
+}
+
+absl::StatusOr<std::vector<int32_t>> Frontend::EncodeChat(const ChatPrompt& prompt, int64_t ids_before,
+                                                          ValidatedRequest* request) const {
+  if (options_.chat == nullptr) return absl::InvalidArgumentError("this server was given no chat template");
+  QUIRE_ASSIGN_OR_RETURN(ChatText text, options_.chat->Render(prompt));
+  if (request->max_prompt_tokens < 0) QUIRE_RETURN_IF_ERROR(validator_.CheckTextBytes("messages", text.text.size()));
+  request->reply = text.reply;
+  request->parallel_tool_calls = prompt.parallel_tool_calls;
+  auto ids = EncodeText(text.text, std::move(text.literal), *request, ids_before);
+  if (!ids.ok()) return InvalidField("messages", std::string(ids.status().message()));
+  return ids;
 }
 
 absl::Status Frontend::SetRules(CheckedRules checked, SamplingParams* params) const {

@@ -16,6 +16,7 @@
 #include "scheduler/engine.h"
 #include "server/frontend/api_keys.h"
 #include "server/frontend/cache_admin.h"
+#include "server/frontend/chat_format.h"
 #include "server/frontend/constraint_cache.h"
 #include "server/frontend/generate_request.h"
 #include "server/frontend/live_requests.h"
@@ -58,6 +59,7 @@ struct FrontendOptions {
   // Of each token: how long it came after the one before it, or the first one of a request after its arrival.
   // Detokenizer threads; may be empty.
   std::function<void(absl::Duration gap, bool is_first)> on_token;
+  std::shared_ptr<const ChatFormat> chat;  // null: the server was told of none, and conversations are refused
 };
 
 // Everything between a wire format and the engine: checks, admission, tokenizing, detokenizing, stop strings, request
@@ -125,10 +127,12 @@ class Frontend {
   int64_t num_live_requests() const { return live_.size(); }
 
  private:
-  // The ids of the prompt, moved out of it; kInvalidArgument naming the field.
+  // The ids of the prompt, moved out of it, and what to look for in the reply; kInvalidArgument naming the field.
   absl::StatusOr<std::vector<int32_t>> TakePromptIds(ValidatedRequest& request) const;
-  absl::StatusOr<std::vector<int32_t>> EncodeText(const std::string& text, const ValidatedRequest& request,
-                                                  int64_t ids_before) const;
+  absl::StatusOr<std::vector<int32_t>> EncodeText(const std::string& text, std::vector<TextRange> literal,
+                                                  const ValidatedRequest& request, int64_t ids_before) const;
+  absl::StatusOr<std::vector<int32_t>> EncodeChat(const ChatPrompt& prompt, int64_t ids_before,
+                                                  ValidatedRequest* request) const;
   absl::Status SetRules(CheckedRules checked, SamplingParams* params) const;
   absl::Status PostEncode(const std::shared_ptr<ValidatedRequest>& request, const std::shared_ptr<LiveRequest>& live);
   // The same once the id is free.

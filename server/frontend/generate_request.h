@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +11,8 @@
 #include "absl/time/time.h"
 
 namespace quire {
+
+struct ChatPrompt;
 
 // How long cached tokens are kept against others (block_manager/retention.h): a priority of 0 .. 100, higher stays
 // longer, unlike that of a request; and for how many seconds after each use. Unset: the default, for ever.
@@ -83,9 +86,10 @@ struct ForkPoint {
 // proto/quire/v1/generation.proto. Integers are wide enough for whatever a client may write, so that the validator and
 // no conversion decides.
 struct GenerateRequest {
-  std::string request_id;                                                  // empty: the front end makes one
-  std::string model;                                                       // empty: the served one
-  std::variant<std::monostate, std::string, std::vector<int64_t>> prompt;  // text or token ids
+  std::string request_id;  // empty: the front end makes one
+  std::string model;       // empty: the served one
+  // Text, token ids or a conversation (chat_prompt.h; shared by requests that differ elsewhere).
+  std::variant<std::monostate, std::string, std::vector<int64_t>, std::shared_ptr<const ChatPrompt>> prompt;
   bool add_special_tokens = true;
   std::optional<int64_t> truncate_prompt_tokens;  // -1: what leaves room for max_tokens
   int64_t truncation_side = 0;                    // numbers of TruncationSide

@@ -36,12 +36,20 @@ struct Finish {
   int32_t token_id = -1;                      // with kEos and kStopToken
   std::string stop_string;                    // with kStopString
   std::optional<double> score = {};           // with beam search, or of the best of several
+  bool called_tools = false;                  // of a chat: the reply holds a call
+};
+
+// A call of a tool that a reply holds. Arguments: a JSON object, as text.
+struct ToolUse {
+  std::string id, name, arguments;
 };
 
 // What is new of one sequence.
 struct SequenceDelta {
   int32_t index = 0;
   std::string text;                        // valid UTF-8, never ends inside a character
+  std::string reasoning;                   // of a chat: what came before the text, likewise
+  std::vector<ToolUse> tool_calls;         // of a chat
   std::vector<int32_t> token_ids;          // empty if not asked for
   std::vector<PositionLogprobs> logprobs;  // one per new token, if asked for
   std::optional<Finish> finish;            // on the last delta of the sequence
@@ -61,6 +69,7 @@ struct Usage {
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;
   int32_t completion_tokens = 0;  // over all sequences
+  int32_t reasoning_tokens = 0;   // of those
   CacheMiss cache_miss = {};      // of a request that was admitted
 };
 

@@ -23,8 +23,14 @@ int64_t Bytes(const PromptInfo& prompt) {
   return bytes;
 }
 
+int64_t Bytes(const ToolUse& call) {
+  return 24 + static_cast<int64_t>(call.id.size() + call.name.size() + call.arguments.size());
+}
+
 int64_t Bytes(const SequenceDelta& delta) {
-  int64_t bytes = kSequenceBytes + static_cast<int64_t>(delta.text.size() + kTokenBytes * delta.token_ids.size());
+  int64_t bytes = kSequenceBytes + static_cast<int64_t>(delta.text.size() + delta.reasoning.size() +
+                                                        kTokenBytes * delta.token_ids.size());
+  for (const ToolUse& call : delta.tool_calls) bytes += Bytes(call);
   for (const PositionLogprobs& position : delta.logprobs) bytes += Bytes(position);
   if (delta.finish) bytes += static_cast<int64_t>(delta.finish->stop_string.size());
   return bytes;
@@ -71,14 +77,30 @@ bool MovePart(PromptInfo* from, int64_t* room, PromptInfo* to) {
   return from->logprobs.empty();
 }
 
+// Moves the beginning of *from that fits, at least a character if must_take. Returns its size.
+size_t MoveText(std::string* from, bool must_take, int64_t room, std::string* to) {
+  const size_t bytes = CharacterBoundary(*from, must_take ? std::max<int64_t>(room, 4) : room);
+  *to = from->substr(0, bytes);
+  from->erase(0, bytes);
+  return bytes;
+}
+
 // Moves what fits of *from to *to. True if all did.
 bool MovePart(SequenceDelta* from, bool must_take, int64_t room, SequenceDelta* to) {
   to->index = from->index;
-  const size_t text_bytes = CharacterBoundary(from->text, must_take ? std::max<int64_t>(room, 4) : room);
-  to->text = from->text.substr(0, text_bytes);
-  from->text.erase(0, text_bytes);
-  room -= static_cast<int64_t>(text_bytes);
-  must_take = must_take && text_bytes == 0;
+  for (const auto text : {&SequenceDelta::reasoning, &SequenceDelta::text}) {
+    const size_t moved = MoveText(&(from->*text), must_take, room, &(to->*text));
+    room -= static_cast<int64_t>(moved);
+    must_take = must_take && moved == 0;
+    if (!(from->*text).empty()) return false;
+  }
+  size_t num_calls = 0;  // whole ones
+  while (num_calls < from->tool_calls.size() && (must_take || Bytes(from->tool_calls[num_calls]) <= room)) {
+    room -= Bytes(from->tool_calls[num_calls++]);
+    must_take = false;
+  }
+  MoveFront(&from->tool_calls, num_calls, &to->tool_calls);
+  if (!from->tool_calls.empty()) return false;
 
   // Ids and log-probabilities of one token travel together.
   const bool both = !from->token_ids.empty() && !from->logprobs.empty();
@@ -125,6 +147,8 @@ void PendingOutput::Merge(OutputDelta delta) {
     }
     bytes_ -= kSequenceBytes;
     known->text += news.text;
+    known->reasoning += news.reasoning;
+    MoveFront(&news.tool_calls, news.tool_calls.size(), &known->tool_calls);
     MoveFront(&news.token_ids, news.token_ids.size(), &known->token_ids);
     MoveFront(&news.logprobs, news.logprobs.size(), &known->logprobs);
     if (news.finish) known->finish = std::move(news.finish);

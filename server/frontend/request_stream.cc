@@ -1,9 +1,11 @@
 #include "server/frontend/request_stream.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "kernels/base/philox.h"
 #include "server/frontend/errors.h"
 
 namespace quire {
@@ -18,6 +20,29 @@ PositionLogprobs MakePosition(absl::Span<const TokenLogprob> entries, int32_t ra
   position.top.assign(entries.begin() + 1, entries.end());
   position.token_id = entries[0].token_id;
   return position;
+}
+
+// The special tokens that tell the parts of a reply apart.
+std::vector<int32_t> SpecialMarks(const Tokenizer& tokenizer, const ReplySyntax& syntax) {
+  std::vector<int32_t> ids;
+  for (const std::string_view mark : MarksOf(syntax)) {
+    const int32_t id = tokenizer.TokenId(mark);
+    if (id >= 0 && tokenizer.IsSpecial(id)) ids.push_back(id);
+  }
+  return ids;
+}
+
+// Mistral's templates take ids of exactly nine letters and digits; nobody minds them.
+std::string CallId(uint64_t key, uint32_t sequence, uint64_t index, ToolSyntax syntax) {
+  constexpr std::string_view kDigits = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  const size_t size = syntax == ToolSyntax::kMistral ? 9 : 24;
+  std::string id = syntax == ToolSyntax::kMistral ? "" : "call_";
+  for (uint32_t block = 0; block * 4 < size; ++block) {
+    const auto numbers = Philox4x32({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), sequence, block},
+                                    {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
+    for (size_t i = 0; i < 4 && block * 4 + i < size; ++i) id += kDigits[numbers[i] % kDigits.size()];
+  }
+  return id;
 }
 
 absl::Duration Between(absl::Time begin, absl::Time end) {
@@ -58,12 +83,13 @@ RequestStream::RequestStream(const Tokenizer& tokenizer, StreamOptions options, 
       echo_(options_.echo),
       latest_(options_.arrival) {
   const SamplingParams& params = options_.params;
-  IncrementalDecoder decoder(tokenizer, params.skip_special_tokens);
+  IncrementalDecoder decoder(tokenizer, params.skip_special_tokens, SpecialMarks(tokenizer, options_.reply));
   if (decode_text_) decoder.Continue(prompt);
   sequences_.reserve(params.n);
   for (int32_t i = 0; i < params.n; ++i) {
     sequences_.push_back(
         {decoder, StopChecker(stops_, params.include_stop_str_in_output, params.min_tokens), FinishReason::kNone, {}});
+    if (!options_.reply.is_plain()) sequences_.back().parser.emplace(options_.reply.tools, options_.reply.reasoning);
     sequences_.back().delta.index = i;
     if (!chooses()) returned_.push_back(&sequences_.back());
   }
@@ -134,7 +160,9 @@ std::optional<OutputDelta> RequestStream::Take() {
   for (Sequence* sequence : returned_) {
     SequenceDelta& news = sequence->delta;
     if (!options_.want_text) news.text.clear();
-    if (news.text.empty() && news.token_ids.empty() && news.logprobs.empty() && !news.finish) continue;
+    const bool says_nothing = news.text.empty() && news.reasoning.empty() && news.tool_calls.empty() &&
+                              news.token_ids.empty() && news.logprobs.empty() && !news.finish;
+    if (says_nothing) continue;
     const int32_t index = news.index;
     delta.sequences.push_back(std::move(news));
     news = {};
@@ -209,15 +237,37 @@ std::optional<int32_t> RequestStream::AddText(const SequenceOutput& output, Sequ
   const bool stopped_by_id = output.finish_reason == FinishReason::kStop && output.stop_token_id >= 0;
   if (!stopped_by_id || include_stop) sequence.decoder.Push(output.token_id, &piece);
   if (ends) sequence.decoder.Flush(&piece);
-  std::string& text = sequence.delta.text;
-  const int32_t stop = sequence.checker.Push(piece, &text);
-  if (stop >= 0) return stop;
-  if (!ends) return std::nullopt;
-  sequence.checker.Flush(&text);
-  if (!stopped_by_id) return std::nullopt;
-  const std::optional<int32_t> hidden = HiddenStop(output.token_id);
-  if (hidden && include_stop) text += stops_.text(*hidden);
-  return hidden;
+  std::string text;
+  std::optional<int32_t> stop;
+  if (const int32_t found = sequence.checker.Push(piece, &text); found >= 0) stop = found;
+  if (ends && !stop) {
+    sequence.checker.Flush(&text);
+    if (stopped_by_id) stop = HiddenStop(output.token_id);
+    if (stop && include_stop) text += stops_.text(*stop);
+  }
+  Deliver(std::move(text), sequence);
+  return stop;
+}
+
+void RequestStream::Deliver(std::string text, Sequence& sequence) {
+  if (!sequence.parser) {
+    sequence.delta.text += text;
+    return;
+  }
+  const bool was_reasoning = sequence.parser->is_reasoning();
+  Deliver(sequence.parser->Feed(text), sequence);
+  if (was_reasoning || sequence.parser->is_reasoning()) ++usage_.reasoning_tokens;
+}
+
+void RequestStream::Deliver(ReplyDelta reply, Sequence& sequence) {
+  sequence.delta.text += reply.content;
+  sequence.delta.reasoning += reply.reasoning;
+  for (ToolCall& call : reply.calls) {
+    if (sequence.num_calls > 0 && !options_.parallel_tool_calls) break;
+    const auto index = static_cast<uint32_t>(&sequence - sequences_.data());
+    std::string id = CallId(options_.call_id_key, index, sequence.num_calls++, options_.reply.tools);
+    sequence.delta.tool_calls.push_back({std::move(id), std::move(call.name), std::move(call.arguments)});
+  }
 }
 
 std::optional<int32_t> RequestStream::HiddenStop(int32_t token_id) const {
@@ -233,8 +283,10 @@ void RequestStream::EndAborted(Sequence& sequence, EndCause cause) {
   } else if (cause != EndCause::kAbort) {
     error_ = RetryAfter(absl::UnavailableError("the server is shutting down"), absl::Seconds(1));
   } else {
-    sequence.checker.Flush(&sequence.delta.text);
-    sequence.decoder.Flush(&sequence.delta.text);
+    std::string text;
+    sequence.checker.Flush(&text);
+    sequence.decoder.Flush(&text);
+    Deliver(std::move(text), sequence);
     Finish finish;
     finish.reason = FinishReason::kAborted;
     EndSequence(sequence, std::move(finish));
@@ -242,6 +294,8 @@ void RequestStream::EndAborted(Sequence& sequence, EndCause cause) {
 }
 
 void RequestStream::EndSequence(Sequence& sequence, Finish finish) {
+  if (sequence.parser) Deliver(sequence.parser->Finish(), sequence);
+  finish.called_tools = sequence.num_calls > 0;
   sequence.reason = finish.reason;
   sequence.delta.finish = std::move(finish);
   ++num_finished_;

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "model/chat/tool_parser.h"
 #include "model/sampling_params.h"
 #include "model/tokenizer/incremental_decoder.h"
 #include "model/tokenizer/tokenizer.h"
@@ -47,6 +48,9 @@ struct StreamOptions {
   std::vector<std::pair<int32_t, int32_t>> hidden_stops;
   std::shared_ptr<TokenRecord> tokens;                              // notes what is generated; null: nobody does
   std::function<void(absl::Duration gap, bool is_first)> on_token;  // as in FrontendOptions
+  ReplySyntax reply;                                                // of a chat: what its text is split into
+  bool parallel_tool_calls = true;                                  // false: only the first call of a reply counts
+  uint64_t call_id_key = 0;                                         // of the ids of calls
 };
 
 // Turns the engine's events about one request into what its client reads: text without half characters, cut at stop
@@ -92,6 +96,8 @@ class RequestStream {
     double logprob = 0;   // of all tokens, if the best are to be chosen; when they are: the mean
     int32_t num_tokens = 0;
     absl::Time token_time = absl::InfinitePast();  // of the latest
+    std::optional<ReplyParser> parser = {};        // of replies that are more than text
+    uint64_t num_calls = 0;
   };
 
   bool chooses() const { return options_.num_returned < options_.params.n; }
@@ -101,6 +107,9 @@ class RequestStream {
   void TellToken(const SequenceOutput& output, Sequence& sequence) const;
   std::optional<int32_t> AddText(const SequenceOutput& output, Sequence& sequence);
   std::optional<int32_t> HiddenStop(int32_t token_id) const;
+  // Text that goes to the client, whole or split.
+  void Deliver(std::string text, Sequence& sequence);
+  void Deliver(ReplyDelta reply, Sequence& sequence);
   void EndAborted(Sequence& sequence, EndCause cause);
   void EndSequence(Sequence& sequence, Finish finish);
   Finish FinishOf(const SequenceOutput& output) const;

@@ -330,11 +330,13 @@ absl::Status Validator::CheckPrompt(GenerateRequest* in, ValidatedRequest* out) 
     out->fork_of = {in->fork->handle, in->fork->sequence_index};
     ids = std::move(in->fork->tokens);
   }
+  if (auto* chat = std::get_if<std::shared_ptr<const ChatPrompt>>(&in->prompt)) {
+    out->prompt = std::move(*chat);
+    out->before_text = std::move(ids);
+    return absl::OkStatus();
+  }
   if (auto* text = std::get_if<std::string>(&in->prompt)) {
-    const auto bytes = static_cast<int64_t>(text->size());
-    if (bytes > limits_.max_text_bytes && out->max_prompt_tokens < 0)
-      return InvalidField("text", absl::StrCat(bytes, " bytes are too long; max_model_len is ", limits_.max_model_len,
-                                               " tokens, which leaves at most ", limits_.max_text_bytes, " bytes"));
+    if (out->max_prompt_tokens < 0) QUIRE_RETURN_IF_ERROR(CheckTextBytes("text", text->size()));
     if (!utf8::IsValid(*text)) return InvalidField("text", "not valid UTF-8");
     out->prompt = std::move(*text);
     out->before_text = std::move(ids);
@@ -356,6 +358,12 @@ absl::Status Validator::CheckPrompt(GenerateRequest* in, ValidatedRequest* out) 
   QUIRE_RETURN_IF_ERROR(FitPrompt(ids, out->has_max_tokens, &params));
   out->prompt = std::move(ids);
   return absl::OkStatus();
+}
+
+absl::Status Validator::CheckTextBytes(const std::string& field, size_t size) const {
+  if (static_cast<int64_t>(size) <= limits_.max_text_bytes) return absl::OkStatus();
+  return InvalidField(field, absl::StrCat(size, " bytes are too long; max_model_len is ", limits_.max_model_len,
+                                          " tokens, which leaves at most ", limits_.max_text_bytes, " bytes"));
 }
 
 absl::Status Validator::CheckLength(int64_t prompt_tokens) const {

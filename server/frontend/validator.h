@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -11,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "model/chat/tool_parser.h"
 #include "model/sampling_params.h"
 #include "scheduler/request.h"
 #include "server/frontend/generate_request.h"
@@ -36,8 +38,9 @@ struct RequestLimits {
 // is checked by Validator::FitPrompt once that is known.
 class ValidatedRequest {
  public:
-  std::string request_id;                                  // may still be empty
-  std::variant<std::string, std::vector<int32_t>> prompt;  // text (valid UTF-8) or ids (in the vocabulary)
+  std::string request_id;  // may still be empty
+  // Text (valid UTF-8), ids (in the vocabulary) or a conversation, not looked at yet.
+  std::variant<std::string, std::vector<int32_t>, std::shared_ptr<const ChatPrompt>> prompt;
   bool add_special_tokens = true;
   std::vector<int32_t> before_text;  // ids that a text goes behind
   ForkOrigin fork_of;
@@ -59,6 +62,8 @@ class ValidatedRequest {
   bool offline = false;
   absl::Duration ttft_target, tpot_target;
   std::string tenant;
+  ReplySyntax reply;                // of a conversation, once it is rendered
+  bool parallel_tool_calls = true;  // likewise
 
   // Cuts ids that are more than max_prompt_tokens.
   void Truncate(std::vector<int32_t>* ids) const;
@@ -80,6 +85,9 @@ class Validator {
 
   // Whether a prompt of so many tokens leaves room for one of output.
   absl::Status CheckLength(int64_t prompt_tokens) const;
+
+  // Whether so many bytes of text may fit into the context, and are not worth tokenizing otherwise.
+  absl::Status CheckTextBytes(const std::string& field, size_t size) const;
 
   // Checks the ids of the prompt against vocabulary and context length, and sets params->max_tokens: to what fits
   // behind the prompt if the client gave none.

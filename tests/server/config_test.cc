@@ -232,6 +232,26 @@ TEST(ServerConfigTest, HttpOptions) {
       ::testing::ElementsAre("https://a.example", "https://b.example"));
 }
 
+TEST(ServerConfigTest, ChatOptions) {
+  const ModelFlags unset = Parse({"--model", "m"}).config->model;
+  EXPECT_EQ(unset.chat_template_path, "");
+  EXPECT_FALSE(unset.chat.tool_syntax || unset.chat.reasoning_syntax);
+  EXPECT_FALSE(unset.chat.literal_special_tokens || unset.chat.allow_request_template);
+  const ModelFlags given =
+      Parse({"--model", "m", "--chat-template", "t.jinja", "--tool-call-parser", "llama3_json", "--reasoning-parser",
+             "think", "--special-tokens-in-messages", "literal", "--allow-request-chat-template"})
+          .config->model;
+  EXPECT_EQ(given.chat_template_path, "t.jinja");
+  EXPECT_EQ(given.chat.tool_syntax, ToolSyntax::kLlamaJson);
+  EXPECT_EQ(given.chat.reasoning_syntax, ReasoningSyntax::kThink);
+  EXPECT_TRUE(given.chat.literal_special_tokens);
+  EXPECT_TRUE(given.chat.allow_request_template);
+  EXPECT_FALSE(Parse({"--model", "m", "--tool-call-parser", "auto"}).config->model.chat.tool_syntax);
+  EXPECT_EQ(Parse({"--model", "m", "--tool-call-parser", "other"}).exit_code, 78);
+  EXPECT_EQ(Parse({"--model", "m", "--reasoning-parser", "hermes"}).exit_code, 78);
+  EXPECT_EQ(Parse({"--model", "m", "--special-tokens-in-messages", "maybe"}).exit_code, 78);
+}
+
 TEST(ServerConfigTest, SomethingMustListen) {
   const Parsed nothing = Parse({"--model", "m", "--grpc-listen", "", "--http-listen", ""});
   EXPECT_EQ(nothing.exit_code, 64);

@@ -27,9 +27,17 @@ TEST(PendingOutputTest, MergesDeltasOfASequenceAndKeepsOthersApart) {
   PendingOutput pending;
   OutputDelta first, second;
   first.prompt = PromptInfo{3, 42, {}};
-  first.sequences.push_back({0, "a", {1}, {}, std::nullopt});
-  second.sequences.push_back({0, "b", {2}, {}, Finish{FinishReason::kLength, Finish::Stop::kNone, -1, ""}});
-  second.sequences.push_back({1, "c", {3}, {}, std::nullopt});
+  first.sequences.push_back(
+      {.index = 0, .text = "a", .reasoning = "", .tool_calls = {}, .token_ids = {1}, .logprobs = {}, .finish = {}});
+  second.sequences.push_back({.index = 0,
+                              .text = "b",
+                              .reasoning = "",
+                              .tool_calls = {},
+                              .token_ids = {2},
+                              .logprobs = {},
+                              .finish = Finish{FinishReason::kLength, Finish::Stop::kNone, -1, ""}});
+  second.sequences.push_back(
+      {.index = 1, .text = "c", .reasoning = "", .tool_calls = {}, .token_ids = {3}, .logprobs = {}, .finish = {}});
   pending.Merge(first);
   pending.Merge(second);
   const OutputDelta all = pending.Take(1 << 20);

@@ -27,6 +27,8 @@ class CollectingSink final : public OutputSink {
       SequenceDelta& all = sequences[news.index];
       all.index = news.index;
       all.text += news.text;
+      all.reasoning += news.reasoning;
+      all.tool_calls.insert(all.tool_calls.end(), news.tool_calls.begin(), news.tool_calls.end());
       all.token_ids.insert(all.token_ids.end(), news.token_ids.begin(), news.token_ids.end());
       all.logprobs.insert(all.logprobs.end(), news.logprobs.begin(), news.logprobs.end());
       if (news.finish) all.finish = news.finish;

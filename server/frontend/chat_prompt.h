@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "nlohmann/json.hpp"
+
+namespace quire {
+
+enum class ToolChoice : uint8_t {
+  kAuto,  // the model decides; calls are found in its reply
+  kNone,  // the model is not told of the tools
+};
+
+// A conversation in place of the text of a prompt: what the model's chat template makes a text of. As OpenAI's API has
+// it; ChatFormat checks it.
+struct ChatPrompt {
+  nlohmann::ordered_json messages;         // array of {role, content, ...}
+  nlohmann::ordered_json tools;            // array of {type: "function", function: {name, ...}}, or null
+  nlohmann::ordered_json documents;        // array, or null
+  nlohmann::ordered_json template_kwargs;  // further names for the template: an object, or null
+  std::optional<std::string> chat_template;
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;
+  ToolChoice tool_choice = ToolChoice::kAuto;
+  bool parallel_tool_calls = true;  // false: only the first call of a reply counts
+  int64_t bytes = 0;                // of the request, about: what waits in a queue
+};
+
+}  // namespace quire
