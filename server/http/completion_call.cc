@@ -180,7 +180,10 @@ std::string CompletionCall::Events(Part& part, OutputDelta delta) {
     part.usage.prompt_tokens = delta.prompt->prompt_tokens;
     part.echo.Append(std::move(*delta.prompt));
   }
-  if (delta.usage) part.usage.cached_tokens = delta.usage->cached_tokens;
+  if (delta.usage) {
+    part.usage.cached_tokens = delta.usage->cached_tokens;
+    part.usage.reasoning_tokens = delta.usage->reasoning_tokens;
+  }
   std::string events;
   for (SequenceDelta& sequence : delta.sequences) {
     if (sequence.index >= static_cast<int32_t>(part.choices.size())) continue;
@@ -196,7 +199,8 @@ std::string CompletionCall::Events(Part& part, OutputDelta delta) {
     part.usage.completion_tokens += static_cast<int64_t>(sequence.token_ids.size());
     const PromptEcho* const prompt = state.begun ? nullptr : &part.echo;
     const bool is_echo = request_.echo && !state.begun;
-    if (sequence.text.empty() && sequence.logprobs.empty() && !sequence.finish && !is_echo &&
+    const bool has_text = !sequence.text.empty() || !sequence.reasoning.empty() || !sequence.tool_calls.empty();
+    if (!has_text && sequence.logprobs.empty() && !sequence.finish && !is_echo &&
         !(request_.return_token_ids && !sequence.token_ids.empty())) {
       continue;  // half a character
     }
@@ -217,7 +221,7 @@ void CompletionCall::AnswerWhole() {
     }
     if (delta.usage) {
       part.usage = {delta.usage->prompt_tokens, delta.usage->cached_tokens,
-                    request_.prompt_only ? 0 : delta.usage->completion_tokens};
+                    request_.prompt_only ? 0 : delta.usage->completion_tokens, delta.usage->reasoning_tokens};
     }
     std::sort(delta.sequences.begin(), delta.sequences.end(),
               [](const SequenceDelta& a, const SequenceDelta& b) { return a.index < b.index; });
@@ -246,6 +250,7 @@ UsageCount CompletionCall::TotalUsage() const {
     total.prompt_tokens += part.usage.prompt_tokens;
     total.cached_tokens += part.usage.cached_tokens;
     total.completion_tokens += part.usage.completion_tokens;
+    total.reasoning_tokens += part.usage.reasoning_tokens;
   }
   return total;
 }

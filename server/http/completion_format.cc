@@ -42,6 +42,7 @@ int64_t Advance(std::string_view bytes, ChoiceState* state) {
 Json FinishReasonOf(const SequenceDelta& delta) {
   if (!delta.finish) return nullptr;
   if (delta.finish->reason == FinishReason::kRepetition) return "repetition";
+  if (delta.finish->reason == FinishReason::kStop && delta.finish->called_tools) return "tool_calls";
   return delta.finish->reason == FinishReason::kLength ? "length" : "stop";
 }
 
@@ -82,10 +83,7 @@ Json CompletionFormat::Choice(const SequenceDelta& delta, const PromptEcho* prom
   const PromptEcho* const echo = echo_ ? prompt : nullptr;
   Json choice = {{"index", state->index}};
   if (is_chat_) {
-    Json message = Json::object();
-    if (!state->begun) message["role"] = "assistant";
-    message["content"] = delta.text;
-    choice[stream_ ? "delta" : "message"] = std::move(message);
+    choice[stream_ ? "delta" : "message"] = ChatMessage(delta, state);
     choice["logprobs"] = ChatLogprobs(delta);
   } else {
     choice["text"] = echo == nullptr ? delta.text : echo->text + delta.text;
@@ -102,6 +100,31 @@ Json CompletionFormat::Choice(const SequenceDelta& delta, const PromptEcho* prom
   return choice;
 }
 
+Json CompletionFormat::ChatMessage(const SequenceDelta& delta, ChoiceState* state) const {
+  Json message = Json::object();
+  if (!state->begun) message["role"] = "assistant";
+  const bool only_calls = delta.text.empty() && !delta.tool_calls.empty();
+  if (!stream_) {
+    message["content"] = only_calls ? Json(nullptr) : Json(delta.text);
+  } else if (!delta.text.empty() || !state->begun) {
+    message["content"] = delta.text;
+  }
+  if (!delta.reasoning.empty()) message["reasoning_content"] = delta.reasoning;
+  if (delta.tool_calls.empty()) return message;
+  Json calls = Json::array();
+  for (const ToolUse& use : delta.tool_calls) {
+    Json call = Json::object();
+    if (stream_) call["index"] = state->num_calls;
+    ++state->num_calls;
+    call["id"] = use.id;
+    call["type"] = "function";
+    call["function"] = {{"name", use.name}, {"arguments", use.arguments}};
+    calls.push_back(std::move(call));
+  }
+  message["tool_calls"] = std::move(calls);
+  return message;
+}
+
 Json CompletionFormat::Object(Json choices, const UsageCount* usage, bool is_chunk) const {
   const char* const name = !is_chat_ ? "text_completion" : is_chunk ? "chat.completion.chunk" : "chat.completion";
   Json object = {{"id", id_},
@@ -115,6 +138,7 @@ Json CompletionFormat::Object(Json choices, const UsageCount* usage, bool is_chu
                        {"completion_tokens", usage->completion_tokens},
                        {"total_tokens", usage->prompt_tokens + usage->completion_tokens},
                        {"prompt_tokens_details", {{"cached_tokens", usage->cached_tokens}}}};
+    if (is_chat_) object["usage"]["completion_tokens_details"] = {{"reasoning_tokens", usage->reasoning_tokens}};
   }
   return object;
 }

@@ -25,6 +25,7 @@ struct PromptEcho {
 struct ChoiceState {
   int64_t index = 0;
   bool begun = false;
+  int64_t num_calls = 0;  // of tools
   // Of the text that its log-probabilities have covered so far: code points, and bytes of one that is not whole yet.
   int64_t num_chars = 0;
   std::string open = {};
@@ -32,7 +33,7 @@ struct ChoiceState {
 
 // Counts for the answer so far.
 struct UsageCount {
-  int64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
+  int64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0, reasoning_tokens = 0;
 };
 
 // The shapes of OpenAI's answers (protocols.md 2.3): objects of choices, whole or in parts. Immutable.
@@ -51,6 +52,7 @@ class CompletionFormat {
 
  private:
   Json CompletionLogprobs(const SequenceDelta& delta, const PromptEcho* echo, ChoiceState* state) const;
+  Json ChatMessage(const SequenceDelta& delta, ChoiceState* state) const;
   Json ChatLogprobs(const SequenceDelta& delta) const;
   // vLLM's: one object a token, keyed by id; null for the first.
   Json PromptLogprobs(const PromptEcho& prompt) const;

@@ -13,17 +13,6 @@ namespace {
 constexpr size_t kMaxPrompts = 1024;
 constexpr int64_t kDefaultMaxTokens = 16;  // OpenAI's, of /v1/completions
 
-void ReadStream(JsonFields& fields, CompletionRequest* out, absl::Status* nested) {
-  out->stream = fields.Bool("stream").value_or(false);
-  const Json* const options = fields.Get("stream_options");
-  if (options == nullptr) return;
-  if (!options->is_object()) return fields.Refuse("stream_options", "must be an object");
-  JsonFields inner(*options, "stream_options.");
-  out->include_usage = inner.Bool("include_usage").value_or(false);
-  out->continuous_usage = inner.Bool("continuous_usage_stats").value_or(false);
-  *nested = inner.status();
-}
-
 std::optional<std::vector<int64_t>> ToIds(const Json& list) {
   std::vector<int64_t> ids;
   ids.reserve(list.size());
@@ -68,6 +57,17 @@ absl::Status ReadPrompts(const Json& body, const GenerateRequest& common, Comple
 
 }  // namespace
 
+void ReadStreamFields(JsonFields& fields, CompletionRequest* out, absl::Status* nested) {
+  out->stream = fields.Bool("stream").value_or(false);
+  const Json* const options = fields.Get("stream_options");
+  if (options == nullptr) return;
+  if (!options->is_object()) return fields.Refuse("stream_options", "must be an object");
+  JsonFields inner(*options, "stream_options.");
+  out->include_usage = inner.Bool("include_usage").value_or(false);
+  out->continuous_usage = inner.Bool("continuous_usage_stats").value_or(false);
+  *nested = inner.status();
+}
+
 absl::StatusOr<CompletionRequest> ParseCompletionRequest(const HttpRequest& request, const Json& body) {
   CompletionRequest out;
   GenerateRequest common;
@@ -75,7 +75,7 @@ absl::StatusOr<CompletionRequest> ParseCompletionRequest(const HttpRequest& requ
   absl::Status nested;
   out.model = common.model = fields.String("model").value_or("");
   out.request_id = fields.String("request_id").value_or("");
-  ReadStream(fields, &out, &nested);
+  ReadStreamFields(fields, &out, &nested);
   ReadSamplingFields(fields, &common);
   ReadStoppingFields(fields, &common);
   ReadServingFields(fields, &common);

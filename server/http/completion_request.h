@@ -30,4 +30,7 @@ struct CompletionRequest {
 // Ranges are the front end's business; what Quire cannot do is refused by name. Errors by InvalidField.
 absl::StatusOr<CompletionRequest> ParseCompletionRequest(const HttpRequest& request, const Json& body);
 
+// stream and stream_options. What is wrong within the latter comes through *nested.
+void ReadStreamFields(JsonFields& fields, CompletionRequest* out, absl::Status* nested);
+
 }  // namespace quire

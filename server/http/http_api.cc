@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "server/frontend/errors.h"
+#include "server/http/chat_request.h"
 #include "server/http/http_errors.h"
 #include "server/http/json_fields.h"
 #include "server/http/openapi.h"
@@ -81,6 +82,7 @@ const std::vector<HttpApi::Route>& HttpApi::Routes() {
       {"GET", "/v1/models", &HttpApi::Models},
       {"GET", "/v1/models/", &HttpApi::Model},
       {"POST", "/v1/completions", &HttpApi::Completions},
+      {"POST", "/v1/chat/completions", &HttpApi::ChatCompletions},
       {"POST", "/tokenize", &HttpApi::Tokenize},
       {"POST", "/detokenize", &HttpApi::Detokenize},
   };
@@ -209,30 +211,51 @@ void HttpApi::Completions(const std::shared_ptr<HttpExchange>& exchange, Fronten
   Watch(CompletionCall::Start(exchange, frontend, *std::move(request)));
 }
 
+void HttpApi::ChatCompletions(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend) {
+  std::optional<Json> body = ReadBody(exchange);
+  if (!body) return;
+  absl::StatusOr<CompletionRequest> request = ParseChatRequest(exchange->request(), *std::move(body));
+  if (!request.ok()) return exchange->Respond(ErrorResponse(request.status()));
+  Watch(CompletionCall::Start(exchange, frontend, *std::move(request)));
+}
+
 void HttpApi::Tokenize(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend) {
-  const std::optional<Json> body = ReadBody(exchange);
+  std::optional<Json> body = ReadBody(exchange);
   if (!body) return;
   JsonFields fields(*body);
-  const std::optional<std::string> text = fields.String("prompt");
-  const bool add_special_tokens = fields.Bool("add_special_tokens").value_or(true);
   const bool with_strings = fields.Bool("return_token_strs").value_or(false);
+  const auto answer = [exchange, &frontend, with_strings](const absl::StatusOr<std::vector<int32_t>>& ids) {
+    if (!ids.ok()) return exchange->Respond(ErrorResponse(ids.status()));
+    Json strings = nullptr;
+    if (with_strings) {
+      strings = Json::array();
+      for (const int32_t id : *ids) strings.push_back(frontend.tokenizer().TokenBytes(id));
+    }
+    exchange->Respond(JsonResponse({{"count", ids->size()},
+                                    {"max_model_len", frontend.info().max_model_len},
+                                    {"tokens", *ids},
+                                    {"token_strs", std::move(strings)}}));
+  };
+  const bool is_chat = fields.Get("messages") != nullptr;
+  const bool add_special_tokens = fields.Bool("add_special_tokens").value_or(!is_chat);
+  if (exchange->request().body.size() > kMaxTokenizeBytes)
+    fields.Refuse("prompt", absl::StrCat("a body of ", exchange->request().body.size(), " bytes is too long; at most ",
+                                         kMaxTokenizeBytes));
+  if (is_chat) {
+    GenerateRequest chat;
+    auto prompt = std::make_shared<ChatPrompt>(ReadChatPrompt(fields, &*body));
+    prompt->bytes = static_cast<int64_t>(exchange->request().body.size());
+    chat.prompt = std::move(prompt);
+    chat.add_special_tokens = add_special_tokens;
+    if (!fields.status().ok()) return exchange->Respond(ErrorResponse(fields.status()));
+    absl::StatusOr<ValidatedRequest> valid = frontend.Validate(std::move(chat));
+    if (!valid.ok()) return exchange->Respond(ErrorResponse(valid.status()));
+    return frontend.EncodePrompt(std::make_shared<ValidatedRequest>(*std::move(valid)), answer);
+  }
+  const std::optional<std::string> text = fields.String("prompt");
   if (!text) fields.Refuse("prompt", "is missing");
-  if (text && text->size() > kMaxTokenizeBytes)
-    fields.Refuse("prompt", absl::StrCat(text->size(), " bytes are too long; at most ", kMaxTokenizeBytes));
   if (!fields.status().ok()) return exchange->Respond(ErrorResponse(fields.status()));
-  frontend.Tokenize(*text, add_special_tokens,
-                    [exchange, &frontend, with_strings](const absl::StatusOr<std::vector<int32_t>>& ids) {
-                      if (!ids.ok()) return exchange->Respond(ErrorResponse(ids.status()));
-                      Json strings = nullptr;
-                      if (with_strings) {
-                        strings = Json::array();
-                        for (const int32_t id : *ids) strings.push_back(frontend.tokenizer().TokenBytes(id));
-                      }
-                      exchange->Respond(JsonResponse({{"count", ids->size()},
-                                                      {"max_model_len", frontend.info().max_model_len},
-                                                      {"tokens", *ids},
-                                                      {"token_strs", std::move(strings)}}));
-                    });
+  frontend.Tokenize(*text, add_special_tokens, answer);
 }
 
 void HttpApi::Detokenize(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend) {

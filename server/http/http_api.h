@@ -24,8 +24,8 @@ struct HttpApiOptions {
   std::function<std::string(const Frontend&)> metrics;
 };
 
-// What is served over HTTP: OpenAI's completions and models, tokenize and detokenize, health, ready, version, load,
-// metrics, openapi.json (protocols.md 2). A route is one row of a table. Any thread; nothing blocks.
+// What is served over HTTP: OpenAI's completions, chat and models, tokenize and detokenize, health, ready, version,
+// load, metrics, openapi.json (protocols.md 2). A route is one row of a table. Any thread; nothing blocks.
 class HttpApi {
  public:
   explicit HttpApi(HttpApiOptions options);
@@ -57,6 +57,7 @@ class HttpApi {
   void Metrics(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend);
   void OpenApi(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend);
   void Completions(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend);
+  void ChatCompletions(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend);
   void Tokenize(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend);
   void Detokenize(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend);
 

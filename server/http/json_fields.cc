@@ -6,44 +6,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/frontend/errors.h"
+#include "server/frontend/json_text.h"
 
 namespace quire {
-namespace {
-
-constexpr int64_t kMaxDepth = 100, kMaxValues = 4 << 20;
-
-// Of text that is JSON; of other text anything.
-absl::Status CheckShape(const std::string& body) {
-  int64_t depth = 0, values = 1;
-  bool in_string = false;
-  for (size_t i = 0; i < body.size(); ++i) {
-    const char c = body[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      in_string = c != '"';
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      ++values;
-      if (++depth > kMaxDepth)
-        return absl::InvalidArgumentError(absl::StrCat("the body nests deeper than ", kMaxDepth, " levels"));
-    } else if (c == ']' || c == '}') {
-      --depth;
-    } else if (c == ',' && ++values > kMaxValues) {
-      return absl::InvalidArgumentError(absl::StrCat("the body has more than ", kMaxValues, " values"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
 
 absl::StatusOr<Json> ParseBody(const std::string& body) {
-  if (const absl::Status shape = CheckShape(body); !shape.ok()) return shape;
-  Json parsed = Json::parse(body, nullptr, /*allow_exceptions=*/false);
-  if (parsed.is_discarded()) return absl::InvalidArgumentError("the body is not JSON in UTF-8");
-  if (!parsed.is_object())
-    return absl::InvalidArgumentError(absl::StrCat("the body must be a JSON object, not ", parsed.type_name()));
+  absl::StatusOr<Json> parsed = ParseJsonText(body);
+  if (!parsed.ok())
+    return absl::InvalidArgumentError(absl::StrCat("the body ", std::string(parsed.status().message())));
+  if (!parsed->is_object())
+    return absl::InvalidArgumentError(absl::StrCat("the body must be a JSON object, not ", parsed->type_name()));
   return parsed;
 }
 

@@ -82,7 +82,13 @@ constexpr char kSchemas[] = R"json({
       "logprobs": {"type": ["boolean", "null"]},
       "top_logprobs": {"type": ["integer", "null"], "minimum": 0},
       "tools": {"type": ["array", "null"], "items": {"type": "object"}},
-      "tool_choice": {"anyOf": [{"type": ["string", "null"]}, {"type": "object"}]}}}]},
+      "tool_choice": {"anyOf": [{"type": ["string", "null"]}, {"type": "object"}]},
+      "parallel_tool_calls": {"type": ["boolean", "null"]},
+      "documents": {"type": ["array", "null"]},
+      "chat_template": {"type": ["string", "null"]},
+      "chat_template_kwargs": {"type": ["object", "null"]},
+      "add_generation_prompt": {"type": ["boolean", "null"]},
+      "continue_final_message": {"type": ["boolean", "null"]}}}]},
   "Usage": {"type": "object", "properties": {
     "prompt_tokens": {"type": "integer"}, "completion_tokens": {"type": "integer"}, "total_tokens": {"type": "integer"},
     "prompt_tokens_details": {"type": "object", "properties": {"cached_tokens": {"type": "integer"}}}}},
@@ -101,8 +107,9 @@ constexpr char kSchemas[] = R"json({
     "meta": {"type": "object"}}},
   "Models": {"type": "object", "required": ["object", "data"], "properties": {
     "object": {"const": "list"}, "data": {"type": "array", "items": {"$ref": "#/components/schemas/Model"}}}},
-  "TokenizeRequest": {"type": "object", "required": ["prompt"], "properties": {
-    "prompt": {"type": "string"}, "add_special_tokens": {"type": ["boolean", "null"]},
+  "TokenizeRequest": {"type": "object", "description": "Either prompt or a conversation.", "properties": {
+    "prompt": {"type": ["string", "null"]}, "messages": {"type": ["array", "null"], "items": {"type": "object"}},
+    "add_special_tokens": {"type": ["boolean", "null"]},
     "return_token_strs": {"type": ["boolean", "null"]}}},
   "Tokens": {"type": "object", "required": ["count", "tokens"], "properties": {
     "count": {"type": "integer"}, "max_model_len": {"type": "integer"},

@@ -1,0 +1,99 @@
+#include "server/http/chat_request.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/frontend/errors.h"
+#include "server/http/sampling_fields.h"
+
+namespace quire {
+namespace {
+
+Json Take(Json* body, const char* name) {
+  const auto found = body->find(name);
+  return found == body->end() ? Json(nullptr) : std::move(*found);
+}
+
+ToolChoice ReadToolChoice(JsonFields& fields) {
+  const Json* const value = fields.Get("tool_choice");
+  if (value == nullptr || *value == "auto") return ToolChoice::kAuto;
+  if (*value == "none") return ToolChoice::kNone;
+  fields.Refuse("tool_choice", "must be 'auto' or 'none'; a call cannot be enforced yet");
+  return ToolChoice::kAuto;
+}
+
+// logprobs says whether, top_logprobs how many.
+void ReadLogprobs(JsonFields& fields, GenerateRequest* out) {
+  const bool wanted = fields.Bool("logprobs").value_or(false);
+  const std::optional<int64_t> top = fields.Int("top_logprobs");
+  if (wanted) out->logprobs = top.value_or(0);
+  if (!wanted && top.value_or(0) != 0) fields.Refuse("top_logprobs", "needs logprobs to be true");
+}
+
+void RefuseOtherModes(JsonFields& fields) {
+  RefuseUnlessEmpty(fields, "functions");
+  RefuseUnlessEmpty(fields, "audio");
+  if (fields.Bool("echo").value_or(false)) fields.Refuse("echo", "is not supported here; leave it out");
+  for (const std::string& mode : fields.Strings("modalities")) {
+    if (mode != "text") fields.Refuse("modalities", "may hold 'text' alone");
+  }
+}
+
+}  // namespace
+
+ChatPrompt ReadChatPrompt(JsonFields& fields, Json* body) {
+  ChatPrompt prompt;
+  prompt.chat_template = fields.String("chat_template");
+  prompt.continue_final_message = fields.Bool("continue_final_message").value_or(false);
+  prompt.add_generation_prompt = fields.Bool("add_generation_prompt").value_or(!prompt.continue_final_message);
+  prompt.tool_choice = ReadToolChoice(fields);
+  prompt.parallel_tool_calls = fields.Bool("parallel_tool_calls").value_or(true);
+  const std::optional<std::string> effort = fields.String("reasoning_effort");
+  prompt.messages = Take(body, "messages");
+  prompt.tools = Take(body, "tools");
+  prompt.documents = Take(body, "documents");
+  prompt.template_kwargs = Take(body, "chat_template_kwargs");
+  if (effort && (prompt.template_kwargs.is_null() || prompt.template_kwargs.is_object())) {
+    if (!prompt.template_kwargs.contains("reasoning_effort")) prompt.template_kwargs["reasoning_effort"] = *effort;
+  }
+  return prompt;
+}
+
+absl::StatusOr<CompletionRequest> ParseChatRequest(const HttpRequest& request, Json body) {
+  CompletionRequest out;
+  out.is_chat = true;
+  GenerateRequest generate;
+  generate.add_special_tokens = false;  // the template writes them
+  JsonFields fields(body);
+  absl::Status nested;
+  out.model = generate.model = fields.String("model").value_or("");
+  out.request_id = fields.String("request_id").value_or("");
+  ReadStreamFields(fields, &out, &nested);
+  ReadSamplingFields(fields, &generate);
+  ReadStoppingFields(fields, &generate);
+  ReadServingFields(fields, &generate);
+  ReadLogprobs(fields, &generate);
+  RefuseOtherModes(fields);
+  generate.prompt_logprobs = fields.Int("prompt_logprobs");
+  out.prompt_logprobs = generate.prompt_logprobs.has_value();
+  out.return_token_ids = fields.Bool("return_token_ids").value_or(false);
+  generate.max_tokens = fields.Int("max_completion_tokens");
+  const std::optional<int64_t> max_tokens = fields.Int("max_tokens");  // OpenAI's older name
+  if (!generate.max_tokens) generate.max_tokens = max_tokens;
+  auto prompt = std::make_shared<ChatPrompt>(ReadChatPrompt(fields, &body));
+  prompt->bytes = static_cast<int64_t>(request.body.size());
+  QUIRE_RETURN_IF_ERROR(fields.status());
+  QUIRE_RETURN_IF_ERROR(nested);
+  QUIRE_RETURN_IF_ERROR(ReadRequestHeaders(request, &out.request_id, &generate));
+  generate.prompt = std::move(prompt);
+  generate.request_id = out.request_id;
+  generate.streamed = out.stream;
+  out.n = generate.n.value_or(1);
+  out.prompts.push_back(std::move(generate));
+  return out;
+}
+
+}  // namespace quire

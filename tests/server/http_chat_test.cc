@@ -1,0 +1,361 @@
+// /v1/chat/completions: the shapes of answers over the engine on the simulated model, and of replies that a test
+// writes.
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "model/sim_runner.h"
+#include "scheduler/engine_with_runner.h"
+#include "server/http/http_api.h"
+#include "server/http/http_server.h"
+#include "tests/scheduler/engine_test_util.h"
+#include "tests/server/chat_replies.h"
+#include "tests/server/http_client.h"
+
+namespace quire {
+namespace {
+
+using ::nlohmann::json;
+using testing::FakeEngine;
+using testing::FakeTokenizer;
+using testing::HttpClient;
+using testing::ParseSse;
+using testing::SseEvents;
+
+// A port over a front end with a chat template.
+class ChatServer {
+ public:
+  ChatServer(Engine& engine, const Tokenizer& tokenizer, std::shared_ptr<const ChatFormat> chat) {
+    FrontendOptions options;
+    options.served_model_names = {"sim"};
+    options.seed = 1;
+    options.chat = std::move(chat);
+    frontend_ = std::make_unique<Frontend>(engine, tokenizer, options);
+    api_ = std::make_unique<HttpApi>(HttpApiOptions{.version = "1", .metrics = nullptr});
+    api_->SetFrontend(frontend_.get());
+    HttpServerOptions server;
+    server.listen = "127.0.0.1:0";
+    server_ = *HttpServer::Start(server, [this](const auto& exchange) { api_->Handle(exchange); });
+  }
+  ~ChatServer() {
+    frontend_->Stop();
+    server_->Shutdown();
+  }
+
+  const std::string& address() const { return server_->address(); }
+  HttpClient::Reply Post(const json& body, const std::string& path = "/v1/chat/completions") {
+    HttpClient client(address());
+    return client.Post(path, body);
+  }
+
+ private:
+  std::unique_ptr<Frontend> frontend_;
+  std::unique_ptr<HttpApi> api_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+json Request(const json& fields = json::object()) {
+  json request = json::parse(R"({"messages": [{"role": "user", "content": "hello"}], "max_tokens": 8, "seed": 5,
+                                 "ignore_eos": true})");
+  if (!fields.is_null()) request.update(fields);
+  return request;
+}
+
+// The sum of a stream's events, as whole answers have it: message by index of the choice.
+struct Streamed {
+  std::map<int, json> choices;
+  json usage;
+};
+Streamed Sum(const HttpClient::Reply& reply) {
+  EXPECT_EQ(reply.status, 200) << reply.body;
+  const SseEvents events = ParseSse(reply.body);
+  EXPECT_TRUE(events.done);
+  Streamed sum;
+  for (const json& event : events.objects) {
+    EXPECT_EQ(event["object"], "chat.completion.chunk");
+    EXPECT_EQ(event["id"], events.objects[0]["id"]);
+    if (event.contains("usage")) sum.usage = event["usage"];
+    if (event["choices"].empty()) continue;
+    EXPECT_EQ(event["choices"].size(), 1u);
+    const json& part = event["choices"][0];
+    const bool first = sum.choices.count(part["index"]) == 0;
+    json& choice = sum.choices[part["index"]];
+    EXPECT_FALSE(choice.contains("finish_reason")) << "a part behind the end";
+    EXPECT_EQ(part["delta"].contains("role"), first) << "the role comes once, with the first part";
+    for (const char* const field : {"role", "content", "reasoning_content"}) {
+      if (!part["delta"].contains(field)) continue;
+      json& text = choice["message"][field];
+      text = (text.is_null() ? "" : text.get<std::string>()) + part["delta"][field].get<std::string>();
+    }
+    if (part["delta"].contains("tool_calls")) {
+      for (json call : part["delta"]["tool_calls"]) {
+        EXPECT_EQ(call["index"], choice["message"]["tool_calls"].size());
+        call.erase("index");
+        choice["message"]["tool_calls"].push_back(call);
+      }
+    }
+    if (part["logprobs"].is_object()) {
+      for (const json& entry : part["logprobs"]["content"]) choice["logprobs"]["content"].push_back(entry);
+    }
+    if (!part["finish_reason"].is_null()) {
+      choice["finish_reason"] = part["finish_reason"];
+      choice["stop_reason"] = part["stop_reason"];
+    }
+  }
+  return sum;
+}
+
+// --- over the simulated model
+
+class HttpChatTest : public ::testing::Test {
+ protected:
+  HttpChatTest() {
+    SimRunnerOptions sim;
+    sim.config.vocab_size = 258;
+    sim.config.max_position_embeddings = 512;
+    sim.num_kv_blocks = 129;
+    sim.block_size = 16;
+    sim.time_scale = 0;
+    engine_ = *CreateEngineWithRunner(EngineOptions(), sim.config, *CreateSimRunner(sim));
+    engine_->Start();
+    server_ = std::make_unique<ChatServer>(*engine_, tokenizer_, testing::MakeChatFormat(tokenizer_));
+  }
+
+  FakeTokenizer tokenizer_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<ChatServer> server_;
+};
+
+TEST_F(HttpChatTest, AWholeAnswerHasOpenAisShape) {
+  const json answer = server_->Post(Request({{"n", 2}})).json();
+  EXPECT_EQ(answer["object"], "chat.completion");
+  EXPECT_EQ(answer["model"], "sim");
+  EXPECT_EQ(answer["id"].get<std::string>().rfind("chatcmpl-", 0), 0u);
+  ASSERT_EQ(answer["choices"].size(), 2u);
+  for (int i = 0; i < 2; ++i) {
+    const json& choice = answer["choices"][i];
+    EXPECT_EQ(choice["index"], i);
+    EXPECT_EQ(choice["message"]["role"], "assistant");
+    EXPECT_TRUE(choice["message"]["content"].is_string());
+    EXPECT_EQ(choice["finish_reason"], "length");
+    EXPECT_TRUE(choice["logprobs"].is_null());
+  }
+  const json& usage = answer["usage"];
+  EXPECT_EQ(usage["prompt_tokens"], std::string("u:hello;a:").size());
+  EXPECT_EQ(usage["completion_tokens"], 16);
+  EXPECT_EQ(usage["total_tokens"], 26);
+  EXPECT_EQ(usage["completion_tokens_details"]["reasoning_tokens"], 0);
+}
+
+TEST_F(HttpChatTest, B145AStreamGivesWhatAWholeAnswerGives) {
+  for (const json& fields :
+       {json::object(), json{{"n", 3}}, json{{"logprobs", true}}, json{{"logprobs", true}, {"top_logprobs", 3}},
+        json{{"max_completion_tokens", 3}}, json{{"min_tokens", 2}, {"stop", {"e", "a"}}, {"max_tokens", 60}}}) {
+    SCOPED_TRACE(fields.dump());
+    const json whole = server_->Post(Request(fields)).json();
+    json more = fields;
+    more["stream"] = true;
+    more["stream_options"] = {{"include_usage", true}};
+    const Streamed sum = Sum(server_->Post(Request(more)));
+    ASSERT_EQ(sum.choices.size(), whole["choices"].size());
+    for (const json& choice : whole["choices"]) {
+      const json& streamed = sum.choices.at(choice["index"]);
+      for (const char* const field : {"message", "finish_reason", "stop_reason"})
+        EXPECT_EQ(streamed[field], choice[field]) << field;
+      EXPECT_EQ(streamed.contains("logprobs"), choice["logprobs"].is_object());
+      if (streamed.contains("logprobs")) {
+        EXPECT_EQ(streamed["logprobs"]["content"], choice["logprobs"]["content"]);
+      }
+    }
+    for (const char* const field : {"prompt_tokens", "completion_tokens", "total_tokens"})
+      EXPECT_EQ(sum.usage[field], whole["usage"][field]);
+  }
+}
+
+TEST_F(HttpChatTest, B108LogprobsHaveTheBytesOfEachToken) {
+  const json choice = server_->Post(Request({{"logprobs", true}, {"top_logprobs", 2}})).json()["choices"][0];
+  ASSERT_EQ(choice["logprobs"]["content"].size(), 8u);
+  std::string bytes;
+  for (const json& entry : choice["logprobs"]["content"]) {
+    EXPECT_EQ(entry["top_logprobs"].size(), 2u);
+    for (const json& byte : entry["bytes"]) bytes += static_cast<char>(byte.get<int>());
+  }
+  std::vector<int32_t> ids;
+  for (const char c : bytes) ids.push_back(static_cast<unsigned char>(c));
+  EXPECT_EQ(tokenizer_.Decode(ids, true), choice["message"]["content"]);
+}
+
+TEST_F(HttpChatTest, B138NullIsTheSameAsAbsent) {
+  for (const char* const field : {"temperature",
+                                  "n",
+                                  "stop",
+                                  "stream",
+                                  "logprobs",
+                                  "top_logprobs",
+                                  "max_tokens",
+                                  "max_completion_tokens",
+                                  "tools",
+                                  "tool_choice",
+                                  "parallel_tool_calls",
+                                  "response_format",
+                                  "documents",
+                                  "chat_template",
+                                  "chat_template_kwargs",
+                                  "add_generation_prompt",
+                                  "continue_final_message",
+                                  "reasoning_effort",
+                                  "user",
+                                  "modalities",
+                                  "audio",
+                                  "functions",
+                                  "stream_options",
+                                  "model",
+                                  "echo",
+                                  "prompt_logprobs"}) {
+    json request = Request({{field, nullptr}});
+    if (std::string(field) == "max_tokens") request["max_completion_tokens"] = 2;
+    EXPECT_EQ(server_->Post(request).status, 200) << field;
+  }
+}
+
+TEST_F(HttpChatTest, B142ARefusalHasItsStatusInBothModes) {
+  const std::vector<std::pair<const char*, const char*>> cases = {
+      {R"({"messages": null})", "messages"},
+      {R"({"messages": "nope"})", "messages"},
+      {R"({"messages": []})", "messages"},
+      {R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})", "messages[0].content[0].type"},
+      {R"({"tools": [{"type": "function"}]})", "tools[0].function"},
+      {R"({"tool_choice": "perhaps"})", "tool_choice"},
+      {R"({"chat_template": "x"})", "chat_template"},
+      {R"({"chat_template": 1})", "chat_template"},
+      {R"({"chat_template_kwargs": 1})", "chat_template_kwargs"},
+      {R"({"chat_template_kwargs": {"chat_template": "x"}})", "chat_template_kwargs.chat_template"},
+      {R"({"documents": 1})", "documents"},
+      {R"({"top_logprobs": 2})", "top_logprobs"},
+      {R"({"logprobs": 2})", "logprobs"},
+      {R"({"logprobs": true, "top_logprobs": 21})", "logprobs"},
+      {R"({"max_completion_tokens": 0})", "max_tokens"},
+      {R"({"max_tokens": "many"})", "max_tokens"},
+      {R"({"temperature": -1})", "temperature"},
+      {R"({"functions": [{"name": "f"}]})", "functions"},
+      {R"({"modalities": ["audio"]})", "modalities"},
+      {R"({"echo": true})", "echo"},
+      {R"({"continue_final_message": true, "add_generation_prompt": true})", "continue_final_message"},
+  };
+  for (const auto& [fields, param] : cases) {
+    for (const bool stream : {false, true}) {
+      json request = Request(json::parse(fields));
+      request["stream"] = stream;
+      const HttpClient::Reply reply = server_->Post(request);
+      EXPECT_EQ(reply.status, 400) << fields;
+      EXPECT_EQ(reply.json()["error"]["param"], param) << reply.body;
+    }
+  }
+  EXPECT_EQ(server_->Post(Request({{"model", "other"}})).status, 404);
+}
+
+TEST_F(HttpChatTest, B157FieldsThatNobodyKnowsAreIgnored) {
+  const json expected = server_->Post(Request()).json()["choices"];
+  json request = Request({{"some_vendor_field", {1}}, {"max_token", 3}, {"store", true}, {"metadata", {{"a", "b"}}}});
+  request["messages"][0]["name"] = nullptr;
+  EXPECT_EQ(server_->Post(request).json()["choices"], expected);
+}
+
+TEST_F(HttpChatTest, TheLastMessageMayBeContinued) {
+  json request = Request({{"continue_final_message", true}, {"add_generation_prompt", false}});
+  request["messages"].push_back({{"role", "assistant"}, {"content", "well"}});
+  EXPECT_EQ(server_->Post(request).json()["usage"]["prompt_tokens"], std::string("u:hello;a:well").size());
+  request.erase("add_generation_prompt");
+  EXPECT_EQ(server_->Post(request).status, 200);
+}
+
+TEST_F(HttpChatTest, TokenizeTakesConversations) {
+  const json messages = Request()["messages"];
+  const json answer = server_->Post({{"messages", messages}}, "/tokenize").json();
+  EXPECT_EQ(answer["count"], std::string("u:hello;a:").size());
+  EXPECT_EQ(answer["tokens"][0], 'u');
+  EXPECT_EQ(server_->Post({{"messages", messages}, {"add_generation_prompt", false}}, "/tokenize").json()["count"], 8);
+  EXPECT_EQ(server_->Post({{"messages", 1}}, "/tokenize").json()["error"]["param"], "messages");
+}
+
+// --- replies that a test writes
+
+class HttpReplyTest : public ::testing::Test {
+ protected:
+  HttpReplyTest() { server_ = std::make_unique<ChatServer>(engine_, tokenizer_, testing::MakeChatFormat(tokenizer_)); }
+
+  // The answer to a request whose reply is `text`.
+  HttpClient::Reply Ask(const json& fields, const std::string& text, FinishReason reason = FinishReason::kStop) {
+    json request =
+        Request(json::parse(R"({"tools": [{"type": "function", "function": {"name": "f"}}], "max_tokens": 999})"));
+    request.update(fields);
+    HttpClient client(server_->address());
+    client.Send(HttpClient::PostText("/v1/chat/completions", request.dump()));
+    const EngineRequest submitted = engine_.WaitForRequest(++num_started_);
+    testing::EmitReply(engine_, submitted.handle, text, reason);
+    return client.Read();
+  }
+
+  FakeEngine engine_{300, 4096};
+  FakeTokenizer tokenizer_;
+  size_t num_started_ = 0;
+  std::unique_ptr<ChatServer> server_;
+};
+
+constexpr char kCall[] = "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}</tool_call>";
+
+TEST_F(HttpReplyTest, CallsAndReasoningHaveFieldsOfTheirOwn) {
+  const json choice = Ask({{"stream", false}}, std::string("<think>hm</think>") + kCall + kCall).json()["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_TRUE(choice["message"]["content"].is_null());
+  EXPECT_EQ(choice["message"]["reasoning_content"], "hm");
+  ASSERT_EQ(choice["message"]["tool_calls"].size(), 2u);
+  const json& call = choice["message"]["tool_calls"][0];
+  EXPECT_EQ(call["type"], "function");
+  EXPECT_EQ(call["function"], json::parse(R"({"name": "f", "arguments": "{\"a\":1}"})"));
+  EXPECT_FALSE(call.contains("index"));
+}
+
+TEST_F(HttpReplyTest, StreamedRepliesSumUpToWholeOnes) {
+  for (const std::string& text :
+       {std::string("plain"), std::string(kCall), "x" + std::string(kCall) + "\n" + kCall,
+        std::string("<think>a</think>b"), std::string("<think>only"),
+        std::string("<tool_call>{broken</tool_call> and on"), std::string("\u00e9\u4f60"), std::string("")}) {
+    SCOPED_TRACE(text);
+    json whole = Ask({{"stream", false}}, text).json();
+    const Streamed sum = Sum(Ask({{"stream", true}, {"stream_options", {{"include_usage", true}}}}, text));
+    json streamed = sum.choices.at(0);
+    json& message = whole["choices"][0]["message"];
+    for (json* const side : {&message, &streamed["message"]}) {
+      if (side->value("content", json()).is_null()) (*side)["content"] = "";
+      if (!side->contains("tool_calls")) continue;
+      for (json& call : (*side)["tool_calls"]) call.erase("id");  // fresh ones
+    }
+    EXPECT_EQ(streamed["message"], message);
+    EXPECT_EQ(streamed["finish_reason"], whole["choices"][0]["finish_reason"]);
+    EXPECT_EQ(sum.usage["completion_tokens"], whole["usage"]["completion_tokens"]);
+    EXPECT_EQ(sum.usage["completion_tokens_details"], whole["usage"]["completion_tokens_details"]);
+  }
+}
+
+TEST_F(HttpReplyTest, AReplyThatRanOutOfTokensSaysSo) {
+  const json choice = Ask({{"stream", false}}, std::string(kCall) + "x", FinishReason::kLength).json()["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "length");
+  EXPECT_EQ(choice["message"]["tool_calls"].size(), 1u);
+}
+
+TEST_F(HttpReplyTest, B086AStopTextIsLeftOutUnlessItIsWanted) {
+  EXPECT_EQ(Ask({{"stop", "7"}}, "5 6 7", FinishReason::kNone).json()["choices"][0]["message"]["content"], "5 6 ");
+  const json choice =
+      Ask({{"stop", "7"}, {"include_stop_str_in_output", true}}, "5 6 7", FinishReason::kNone).json()["choices"][0];
+  EXPECT_EQ(choice["message"]["content"], "5 6 7");
+  EXPECT_EQ(choice["finish_reason"], "stop");
+  EXPECT_EQ(choice["stop_reason"], "7");
+}
+
+}  // namespace
+}  // namespace quire
