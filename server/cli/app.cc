@@ -18,6 +18,7 @@ namespace {
 // All options of all subcommands; CLI11 writes into it while parsing.
 struct AllOptions {
   GenerateOptions generate;
+  ChatOptions chat;
   StatsOptions stats;
   HealthOptions health;
   ModelsOptions models;
@@ -159,6 +160,21 @@ void AddGenerate(CLI::App& app, GenerateOptions& options, Command& command) {
       throw CLI::RequiredError("PROMPT, --ids or --fork");
     command = [&](Session& session) { return RunGenerate(options, session); };
   });
+}
+
+void AddChat(CLI::App& app, ChatOptions& options, Command& command) {
+  CLI::App* sub = app.add_subcommand("chat", "Talk with the model; without a message each line that is read is a turn");
+  sub->add_option("message", options.message, "The only turn; - reads standard input");
+  sub->add_option("--system", options.system, "What the model is told first");
+  sub->add_option("--model", options.model, "A served model name; the only one if unset");
+  sub->add_option("--max-tokens", options.max_tokens, "Tokens of an answer at most; up to the context if unset");
+  sub->add_option("--temperature", options.temperature, "0 is greedy; the model's default if unset");
+  sub->add_option("--top-p", options.top_p, "Keep the best tokens up to this probability");
+  sub->add_option("--seed", options.seed, "Makes answers repeatable; fresh ones if unset");
+  sub->add_option("--stop", options.stop, "Text that ends an answer; may be repeated")->allow_extra_args(false);
+  sub->add_flag("--show-reasoning", options.show_reasoning, "Print what the model thinks before it answers");
+  sub->add_flag("--json", options.json, "One JSON object a message, after each answer one with usage and timings");
+  sub->callback([&] { command = [&](Session& session) { return RunChat(options, session); }; });
 }
 
 void AddBench(CLI::App& app, BenchOptions& options, Command& command) {
@@ -322,6 +338,10 @@ void AddOffline(CLI::App& app, AllOptions& options, Command& command) {
     sub->add_option("--tokenizer", options.tokenizer.path, "tokenizer.json, its directory, or a .gguf file")
         ->required();
   }
+  CLI::App* render = tokenizer->add_subcommand(
+      "render", R"({"template", "context": {messages, ...}} -> {"rendered"}; the file's template if there is none)");
+  render->add_option("--tokenizer", options.tokenizer.path, "Whose template: a model directory or a .gguf file");
+  render->callback([&] { command = [&](Session& session) { return RunTokenizerRender(options.tokenizer, session); }; });
   encode->callback([&] { command = [&](Session& session) { return RunTokenizerEncode(options.tokenizer, session); }; });
   decode->callback([&] { command = [&](Session& session) { return RunTokenizerDecode(options.tokenizer, session); }; });
   exported->callback(
@@ -366,6 +386,7 @@ int RunQuire(const std::vector<std::string>& args, Session& session) {
       ->check(kPositive)
       ->capture_default_str();
   AddGenerate(app, options.generate, command);
+  AddChat(app, options.chat, command);
   AddBench(app, options.bench, command);
   AddServing(app, options, command);
   AddCache(app, options, command);

@@ -180,6 +180,14 @@ class GrpcClient : public Client {
     return std::make_shared<StreamCallOf<v1::ForkRequest, v1::GenerateResponse>>(
         prepare, request, rpc_timeout_, std::move(on_message), std::move(on_done));
   }
+  std::shared_ptr<Call> NewChat(const v1::ChatRequest& request, OnMessage<v1::GenerateResponse> on_message,
+                                OnDone on_done) override {
+    const auto prepare = [this](grpc::ClientContext* context, const v1::ChatRequest& sent) {
+      return generation_->PrepareAsyncChatStream(context, sent, &queue_);
+    };
+    return std::make_shared<StreamCallOf<v1::ChatRequest, v1::GenerateResponse>>(
+        prepare, request, rpc_timeout_, std::move(on_message), std::move(on_done));
+  }
   std::shared_ptr<Call> NewSubscribe(const v1::SubscribeKvEventsRequest& request, OnMessage<v1::KvEvents> on_message,
                                      OnDone on_done) override {
     const auto prepare = [this](grpc::ClientContext* context, const v1::SubscribeKvEventsRequest& sent) {

@@ -50,6 +50,8 @@ class Client {
                                             OnMessage<v1::GenerateResponse> on_message, OnDone on_done) = 0;
   virtual std::shared_ptr<Call> NewFork(const v1::ForkRequest& request, OnMessage<v1::GenerateResponse> on_message,
                                         OnDone on_done) = 0;
+  virtual std::shared_ptr<Call> NewChat(const v1::ChatRequest& request, OnMessage<v1::GenerateResponse> on_message,
+                                        OnDone on_done) = 0;
   virtual std::shared_ptr<Call> NewSubscribe(const v1::SubscribeKvEventsRequest& request,
                                              OnMessage<v1::KvEvents> on_message, OnDone on_done) = 0;
 

@@ -10,6 +10,7 @@ namespace quire::cli {
 
 // With a server. All return kExitNoConnection if nobody answers at session.server.
 int RunGenerate(const GenerateOptions& options, Session& session);
+int RunChat(const ChatOptions& options, Session& session);
 int RunStats(const StatsOptions& options, Session& session);
 int RunHealth(const HealthOptions& options, Session& session);
 int RunModels(const ModelsOptions& options, Session& session);
@@ -32,6 +33,7 @@ int RunTokenizerDecode(const TokenizerOptions& options, Session& session);
 // Writes tokenizer.json and tokenizer_config.json into a folder, which is made; files that are there stay, and are an
 // error.
 int RunTokenizerExport(const TokenizerOptions& options, Session& session);
+int RunTokenizerRender(const TokenizerOptions& options, Session& session);
 int RunInspect(const InspectOptions& options, Session& session);
 
 }  // namespace quire::cli

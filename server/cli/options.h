@@ -64,6 +64,18 @@ struct GenerateOptions {
   bool json = false;
 };
 
+struct ChatOptions {
+  std::optional<std::string> message;  // the only turn; "-": standard input. Unset: each line of standard input is one
+  std::string system;                  // what the model is told first
+  std::string model;
+  std::optional<uint32_t> max_tokens;
+  std::optional<float> temperature, top_p;
+  std::optional<int64_t> seed;
+  std::vector<std::string> stop;
+  bool show_reasoning = false;
+  bool json = false;
+};
+
 struct StatsOptions {
   bool watch = false;
   double interval_seconds = 2;  // > 0

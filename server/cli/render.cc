@@ -60,6 +60,9 @@ Json SequenceToJson(const v1::SequenceDelta& delta) {
     for (const v1::TokenLogprobs& logprobs : delta.logprobs()) list.push_back(LogprobsToJson(logprobs));
     json["logprobs"] = std::move(list);
   }
+  if (!delta.reasoning().empty()) json["reasoning"] = delta.reasoning();
+  for (const v1::ToolCall& call : delta.tool_calls())
+    json["tool_calls"].push_back({{"id", call.id()}, {"name", call.name()}, {"arguments", call.arguments_json()}});
   if (delta.has_finish()) json["finish"] = FinishToJson(delta.finish());
   return json;
 }
@@ -194,6 +197,8 @@ std::string FinishReasonName(v1::Finish::Reason reason) {
       return "repetition";
     case v1::Finish::REASON_ABORT:
       return "abort";
+    case v1::Finish::REASON_TOOL_CALLS:
+      return "tool_calls";
     default:
       return "";
   }

@@ -18,7 +18,7 @@ Json ModelInfoToJson(const v1::GetModelInfoResponse& info);
 // Adds prefix_hit_rate to the fields of the message.
 Json StatsToJson(const v1::GetStatsResponse& stats);
 
-// "stop", "length", "abort", "" while running.
+// "stop", "length", "abort", "tool_calls", "" while running.
 std::string FinishReasonName(v1::Finish::Reason reason);
 
 // One line a token: "token 42  logprob -0.1234  rank 1  top 42:-0.1234 7:-2.5".

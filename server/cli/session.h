@@ -26,6 +26,7 @@ struct Session {
   std::ostream& out;
   std::ostream& err;
   bool err_is_terminal = false;  // progress bars only there
+  bool in_is_terminal = false;   // somebody types there
 
   std::string server = "127.0.0.1:50051";
   std::string api_key = {};                           // empty: none

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <istream>
 #include <limits>
 #include <ostream>
@@ -11,6 +12,11 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/civil_time.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "model/chat/chat_template.h"
+#include "model/chat_source.h"
 #include "model/tokenizer/export_config.h"
 #include "server/cli/commands.h"
 #include "server/cli/format.h"
@@ -55,17 +61,61 @@ absl::StatusOr<Json> DecodeLine(const Tokenizer& tokenizer, const Json& request)
   return Json{{"text", tokenizer.Decode(ids, *skip_special_tokens)}};
 }
 
+// {"context": {messages, ...}} by the model's template, or {"template", "context"} with these names alone. Both take
+// "now" (2025-06-15T12:30:00; else it is now) and "continue_final_message".
+absl::StatusOr<Json> RenderLine(const absl::StatusOr<ChatTemplate>& form, const Json& request) {
+  const auto context = request.find("context");
+  if (context == request.end() || !context->is_object())
+    return absl::InvalidArgumentError("context: must be an object");
+  const auto text = request.find("template");
+  const bool has_template = text != request.end() && !text->is_null();
+  if (has_template && !text->is_string()) return absl::InvalidArgumentError("template: must be a string");
+  absl::CivilSecond now = absl::ToCivilSecond(absl::Now(), absl::LocalTimeZone());
+  if (const auto clock = request.find("now"); clock != request.end()) {
+    if (!clock->is_string() || !absl::ParseCivilTime(clock->get_ref<const std::string&>(), &now))
+      return absl::InvalidArgumentError("now: must be a time such as 2025-06-15T12:30:00");
+  }
+  const auto continues = GetBool(request, "continue_final_message", false);
+  if (!continues.ok()) return continues.status();
+  if (has_template && !*continues) {
+    const auto compiled = jinja::Template::Compile(text->get_ref<const std::string&>());
+    if (!compiled.ok()) return compiled.status();
+    auto rendered = compiled->Render(*context, now);
+    if (!rendered.ok()) return rendered.status();
+    return Json{{"rendered", *std::move(rendered)}};
+  }
+  ChatRequest chat;
+  chat.kwargs = *context;
+  const auto take = [&chat](const char* name, Json* out) {
+    if (chat.kwargs.contains(name)) *out = chat.kwargs[name];
+    chat.kwargs.erase(name);
+  };
+  take("messages", &chat.messages);
+  take("tools", &chat.tools);
+  take("documents", &chat.documents);
+  const auto add_generation_prompt = GetBool(*context, "add_generation_prompt", false);
+  if (!add_generation_prompt.ok()) return add_generation_prompt.status();
+  chat.kwargs.erase("add_generation_prompt");
+  chat.add_generation_prompt = *add_generation_prompt;
+  chat.continue_final_message = *continues;
+  chat.now = now;
+  ChatTemplateSource source;
+  if (has_template) source.text = text->get<std::string>();
+  const absl::StatusOr<ChatTemplate> given = has_template ? ChatTemplate::Load(source) : form;
+  if (!given.ok()) return given.status();
+  auto rendered = given->Render(chat);
+  if (!rendered.ok()) return rendered.status();
+  return Json{{"rendered", *std::move(rendered)}};
+}
+
 // Answers each line of standard input by a line of standard output, flushed so that a script can hold a dialogue.
-int RunLines(const TokenizerOptions& options, Session& session,
-             absl::StatusOr<Json> (*answer)(const Tokenizer&, const Json&)) {
-  const auto tokenizer = LoadTokenizer(options.path);
-  if (!tokenizer.ok()) return ReportError(session, tokenizer.status().message(), kExitBadModel);
+int RunLines(Session& session, const std::function<absl::StatusOr<Json>(const Json&)>& answer) {
   std::string line;
   while (std::getline(session.in, line)) {
     if (absl::StripAsciiWhitespace(line).empty()) continue;
     const Json request = Json::parse(line, /*cb=*/nullptr, /*allow_exceptions=*/false);
     absl::StatusOr<Json> result = absl::InvalidArgumentError("the line is not a JSON object");
-    if (request.is_object()) result = answer(**tokenizer, request);
+    if (request.is_object()) result = answer(request);
     session.out << JsonLine(result.ok() ? *result : ErrorJson(result.status())) << std::flush;
   }
   return kExitOk;
@@ -77,6 +127,13 @@ bool WriteNew(const std::filesystem::path& path, const std::string& text) {
   if (file == nullptr) return false;
   const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
   return (std::fclose(file) == 0) && written;
+}
+
+int RunLines(const TokenizerOptions& options, Session& session,
+             absl::StatusOr<Json> (*answer)(const Tokenizer&, const Json&)) {
+  const auto tokenizer = LoadTokenizer(options.path);
+  if (!tokenizer.ok()) return ReportError(session, tokenizer.status().message(), kExitBadModel);
+  return RunLines(session, [&](const Json& request) { return answer(**tokenizer, request); });
 }
 
 }  // namespace
@@ -106,6 +163,16 @@ int RunTokenizerExport(const TokenizerOptions& options, Session& session) {
     }
   }
   return kExitOk;
+}
+
+int RunTokenizerRender(const TokenizerOptions& options, Session& session) {
+  absl::StatusOr<ChatTemplate> form = absl::NotFoundError("template: is missing, and there is no --tokenizer");
+  if (!options.path.empty()) {
+    const auto source = ReadChatTemplateSource(options.path);
+    if (!source.ok()) return ReportError(session, source.status().message(), kExitBadModel);
+    form = ChatTemplate::Load(*source);
+  }
+  return RunLines(session, [&](const Json& request) { return RenderLine(form, request); });
 }
 
 }  // namespace quire::cli

@@ -131,6 +131,7 @@ void ToProto(const Finish& finish, v1::Finish* out) {
                   : finish.reason == FinishReason::kLength     ? v1::Finish::REASON_LENGTH
                   : finish.reason == FinishReason::kRepetition ? v1::Finish::REASON_REPETITION
                                                                : v1::Finish::REASON_ABORT);
+  if (finish.reason == FinishReason::kStop && finish.called_tools) out->set_reason(v1::Finish::REASON_TOOL_CALLS);
   if (finish.stop == Finish::Stop::kEos) out->set_eos_token_id(finish.token_id);
   if (finish.stop == Finish::Stop::kStopToken) out->set_stop_token_id(finish.token_id);
   if (finish.stop == Finish::Stop::kStopString) out->set_stop_string(finish.stop_string);
@@ -143,6 +144,13 @@ void ToProto(const SequenceDelta& delta, v1::SequenceDelta* out) {
   out->mutable_token_ids()->Add(delta.token_ids.begin(), delta.token_ids.end());
   for (const PositionLogprobs& position : delta.logprobs) ToProto(position, out->add_logprobs());
   if (delta.finish) ToProto(*delta.finish, out->mutable_finish());
+  out->set_reasoning(delta.reasoning);
+  for (const ToolUse& use : delta.tool_calls) {
+    v1::ToolCall* call = out->add_tool_calls();
+    call->set_id(use.id);
+    call->set_name(use.name);
+    call->set_arguments_json(use.arguments);
+  }
 }
 
 void ToProto(const Timings& timings, v1::Timings* out) {
@@ -216,6 +224,7 @@ void ToProto(const std::string& request_id, const OutputDelta& delta, v1::Genera
   usage->set_prompt_tokens(delta.usage->prompt_tokens);
   usage->set_cached_tokens(delta.usage->cached_tokens);
   usage->set_completion_tokens(delta.usage->completion_tokens);
+  usage->set_reasoning_tokens(delta.usage->reasoning_tokens);
   if (delta.usage->cache_miss.reason != MissReason::kNone)
     ToProto(delta.usage->cache_miss, usage->mutable_cache_miss());
   ToProto(delta.timings, response->mutable_timings());

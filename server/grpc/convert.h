@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "quire/v1/generation.pb.h"
 #include "server/frontend/frontend.h"
 
@@ -10,6 +11,9 @@ namespace quire {
 
 GenerateRequest FromProto(v1::GenerateRequest& request);  // takes the prompt out of it
 ForkRequest FromProto(v1::ForkRequest& request);          // likewise
+
+// Takes the texts of the conversation out of it. kInvalidArgument for a text that must be JSON and is not.
+absl::StatusOr<GenerateRequest> FromProto(v1::ChatRequest& request);
 
 void ToProto(const std::string& request_id, const OutputDelta& delta, v1::GenerateResponse* response);
 

@@ -35,6 +35,14 @@ void GenerateCall::Start(const std::shared_ptr<GenerateCall>& call, const v1::Fo
   });
 }
 
+void GenerateCall::Start(const std::shared_ptr<GenerateCall>& call, const v1::ChatRequest* request) {
+  Start(call, [&]() -> absl::StatusOr<uint64_t> {
+    QUIRE_ASSIGN_OR_RETURN(GenerateRequest out, FromProto(*const_cast<v1::ChatRequest*>(request)));
+    call->Complete(&out);
+    return call->frontend_.Generate(std::move(out), call);
+  });
+}
+
 void GenerateCall::Start(const std::shared_ptr<GenerateCall>& call,
                          const std::function<absl::StatusOr<uint64_t>()>& submit) {
   {

@@ -35,6 +35,7 @@ class GenerateCall : public OutputSink, public Stallable {
   // Hands the request over. A refusal comes through Fail.
   static void Start(const std::shared_ptr<GenerateCall>& call, const v1::GenerateRequest* request);
   static void Start(const std::shared_ptr<GenerateCall>& call, const v1::ForkRequest* request);
+  static void Start(const std::shared_ptr<GenerateCall>& call, const v1::ChatRequest* request);
   // What OnCancel has to do before it finishes the call.
   void Leave() ABSL_LOCKS_EXCLUDED(mutex_);
   // What OnDone has to do; may destroy the object.

@@ -108,13 +108,6 @@ UnaryReactor::UnaryReactor(grpc::CallbackServerContext* context, v1::GenerateRes
                            StreamWatch& watch)
     : GenerateCall(context, frontend, watch, /*streamed=*/false), response_(response) {}
 
-UnaryReactor* UnaryReactor::Start(grpc::CallbackServerContext* context, const v1::GenerateRequest* request,
-                                  v1::GenerateResponse* response, Frontend& frontend, StreamWatch& watch) {
-  const std::shared_ptr<UnaryReactor> reactor(new UnaryReactor(context, response, frontend, watch));
-  GenerateCall::Start(reactor, request);
-  return reactor.get();
-}
-
 void UnaryReactor::Write(OutputDelta delta) {
   const bool last = delta.is_last();
   uint64_t too_long = 0;

@@ -18,11 +18,11 @@ inline constexpr int64_t kHoldAboveBytes = 512 << 10;
 // A unary answer is collected as a whole. By default no client takes a larger message.
 inline constexpr int64_t kMaxUnaryBytes = 4 << 20;
 
-// One GenerateStream or Fork call: deltas from a detokenizer thread become writes, one at a time; what comes meanwhile
-// is merged.
+// One GenerateStream, Fork or ChatStream call: deltas from a detokenizer thread become writes, one at a time; what
+// comes meanwhile is merged.
 class StreamReactor final : public grpc::ServerWriteReactor<v1::GenerateResponse>, public GenerateCall {
  public:
-  // Takes the call over. Request: v1::GenerateRequest or v1::ForkRequest.
+  // Takes the call over. Request: v1::GenerateRequest, v1::ForkRequest or v1::ChatRequest.
   template <typename Request>
   static StreamReactor* Start(grpc::CallbackServerContext* context, const Request* request, Frontend& frontend,
                               StreamWatch& watch) {
@@ -54,12 +54,17 @@ class StreamReactor final : public grpc::ServerWriteReactor<v1::GenerateResponse
   v1::GenerateResponse message_;                                    // of the write under way
 };
 
-// One Generate call: collects everything, answers once.
+// One Generate or Chat call: collects everything, answers once.
 class UnaryReactor final : public grpc::ServerUnaryReactor, public GenerateCall {
  public:
-  // Takes the call over. `response` is gRPC's until OnDone.
-  static UnaryReactor* Start(grpc::CallbackServerContext* context, const v1::GenerateRequest* request,
-                             v1::GenerateResponse* response, Frontend& frontend, StreamWatch& watch);
+  // Takes the call over. Request: v1::GenerateRequest or v1::ChatRequest. `response` is gRPC's until OnDone.
+  template <typename Request>
+  static UnaryReactor* Start(grpc::CallbackServerContext* context, const Request* request,
+                             v1::GenerateResponse* response, Frontend& frontend, StreamWatch& watch) {
+    const std::shared_ptr<UnaryReactor> reactor(new UnaryReactor(context, response, frontend, watch));
+    GenerateCall::Start(reactor, request);
+    return reactor.get();
+  }
 
   void Write(OutputDelta delta) override;
   void Fail(const absl::Status& status) override;

@@ -42,6 +42,21 @@ grpc::ServerUnaryReactor* GenerationService::Generate(grpc::CallbackServerContex
   return Answer(context, refusal);
 }
 
+grpc::ServerWriteReactor<v1::GenerateResponse>* GenerationService::ChatStream(grpc::CallbackServerContext* context,
+                                                                              const v1::ChatRequest* request) {
+  grpc::Status refusal;
+  if (Frontend* const to = Admit(*context, &refusal)) return StreamReactor::Start(context, request, *to, streams_);
+  return new RefusedStream<v1::GenerateResponse>(refusal);
+}
+
+grpc::ServerUnaryReactor* GenerationService::Chat(grpc::CallbackServerContext* context, const v1::ChatRequest* request,
+                                                  v1::GenerateResponse* response) {
+  grpc::Status refusal;
+  if (Frontend* const to = Admit(*context, &refusal))
+    return UnaryReactor::Start(context, request, response, *to, streams_);
+  return Answer(context, refusal);
+}
+
 grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContext* context,
                                                       const v1::TokenizeRequest* request,
                                                       v1::TokenizeResponse* response) {

@@ -29,6 +29,10 @@ class GenerationService final : public v1::Generation::CallbackService {
                                                        const v1::ForkRequest* request) override;
   grpc::ServerUnaryReactor* Generate(grpc::CallbackServerContext* context, const v1::GenerateRequest* request,
                                      v1::GenerateResponse* response) override;
+  grpc::ServerWriteReactor<v1::GenerateResponse>* ChatStream(grpc::CallbackServerContext* context,
+                                                             const v1::ChatRequest* request) override;
+  grpc::ServerUnaryReactor* Chat(grpc::CallbackServerContext* context, const v1::ChatRequest* request,
+                                 v1::GenerateResponse* response) override;
   grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context, const v1::TokenizeRequest* request,
                                      v1::TokenizeResponse* response) override;
   grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context, const v1::DetokenizeRequest* request,

@@ -151,6 +151,19 @@ def stream(channel, max_tokens):
     return call(message(3, b"hello") + message(7, number(1, max_tokens) + number(6, 1)))
 
 
+def chat(channel, text, max_tokens=2):
+    """The number of tokens of the prompt, or the error."""
+    call = channel.unary_unary("/quire.v1.Generation/Chat", request_serializer=lambda b: b,
+                               response_deserializer=lambda b: b)
+    # ChatRequest{messages = 1{role = 1, content = 2}, request = 10{stopping = 7{max_tokens = 1, ignore_eos = 6}}}
+    request = message(1, message(1, b"user") + message(2, text)) + message(
+        10, message(7, number(1, max_tokens) + number(6, 1)))
+    try:
+        return fields(fields(call(request)).get(2, b"")).get(1)  # GenerateResponse{prompt = 2{prompt_tokens = 1}}
+    except grpc.RpcError as error:
+        return error
+
+
 def completion_tokens(response):
     # GenerateResponse{usage = 4{completion_tokens = 3}}
     return fields(fields(response).get(4, b"")).get(3)
@@ -245,6 +258,36 @@ class ProcessTest(unittest.TestCase):
         check = subprocess.run([QUIRED, "--model", MODEL, "--device", "sim", "--http-listen", "", "--grpc-listen", "127.0.0.1:0",
                                 "--check-config"], timeout=60)
         self.assertEqual(check.returncode, 0)
+        self.assertEqual(daemon.stop(), 0)
+
+    def test_B129_a_chat_template_that_does_not_parse(self):
+        def write(name, text):
+            with open(os.path.join(WORK.name, name), "w", encoding="utf-8") as out:
+                out.write(text)
+            return out.name
+
+        # Of the model: the daemon serves, and chats get the reason.
+        path = write("model/chat_template.jinja", "{% for m in messages %}\n{% nonsense %}{% endfor %}")
+        try:
+            daemon = Daemon()
+            with grpc.insecure_channel(daemon.address) as channel:
+                self.assertEqual(completion_tokens(list(stream(channel, max_tokens=3))[-1]), 3)
+                refused = chat(channel, b"hi")
+                self.assertEqual(refused.code(), grpc.StatusCode.INVALID_ARGUMENT)
+                self.assertIn("line 2", refused.details())
+            self.assertEqual(daemon.stop(), 0)
+            self.assertTrue(any("no chat" in line and "line 2" in line for line in daemon.lines), daemon.lines)
+        finally:
+            os.unlink(path)
+        # Of the command line: the daemon does not start.
+        for text in ("{% if %}", None):
+            broken = write("broken.jinja", text) if text else os.path.join(WORK.name, "no_such.jinja")
+            daemon = Daemon("--chat-template", broken)
+            self.assertIsNone(daemon.address)
+            self.assertEqual(daemon.wait(), 66, daemon.lines)
+        daemon = Daemon("--chat-template", write("good.jinja", "{% for m in messages %}{{ m.content }}{% break %}{% endfor %}"))
+        with grpc.insecure_channel(daemon.address) as channel:
+            self.assertEqual(chat(channel, b"hello"), 5)
         self.assertEqual(daemon.stop(), 0)
 
     def test_unix_socket_is_not_shared_and_a_stale_one_is_taken_over(self):

@@ -78,6 +78,34 @@ class FakeGeneration : public v1::Generation::Service {
     return last_fork_;
   }
 
+  // Says "<number of messages>: <content of the last one>" after some reasoning; "fail" as above.
+  grpc::Status ChatStream(grpc::ServerContext*, const v1::ChatRequest* request,
+                          grpc::ServerWriter<v1::GenerateResponse>* writer) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      last_chat_ = *request;
+    }
+    const std::string& last = request->messages(request->messages_size() - 1).content();
+    if (last == "fail") return Failure();
+    v1::GenerateResponse message;
+    message.add_sequences()->set_reasoning("hm");
+    writer->Write(message);
+    message.mutable_sequences(0)->clear_reasoning();
+    message.mutable_sequences(0)->set_text(absl::StrCat(request->messages_size(), ": "));
+    writer->Write(message);
+    message.mutable_sequences(0)->set_text(last);
+    message.mutable_sequences(0)->mutable_finish()->set_reason(v1::Finish::REASON_STOP);
+    message.mutable_usage()->set_prompt_tokens(10 * request->messages_size());
+    message.mutable_usage()->set_cached_tokens(3);
+    message.mutable_usage()->set_completion_tokens(2);
+    writer->Write(message);
+    return grpc::Status::OK;
+  }
+  v1::ChatRequest last_chat() {
+    absl::MutexLock lock(&mutex_);
+    return last_chat_;
+  }
+
   grpc::Status Generate(grpc::ServerContext*, const v1::GenerateRequest* request,
                         v1::GenerateResponse* response) override {
     const Running running(*this, *request);
@@ -230,6 +258,7 @@ class FakeGeneration : public v1::Generation::Service {
 
   absl::Mutex mutex_;
   v1::ForkRequest last_fork_;
+  v1::ChatRequest last_chat_;
   std::vector<v1::GenerateRequest> requests_ ABSL_GUARDED_BY(mutex_);
   int num_running_ ABSL_GUARDED_BY(mutex_) = 0;
   int max_running_ ABSL_GUARDED_BY(mutex_) = 0;

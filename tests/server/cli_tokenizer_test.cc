@@ -97,5 +97,26 @@ TEST(TokenizerErrorTest, AFileThatIsNoTokenizerEndsWith66) {
   EXPECT_EQ(RunCli({"tokenizer", "decode", "--tokenizer", testing::SourcePath("README.md")}).exit_code, 66);
 }
 
+TEST(RenderTest, RendersTemplatesLineByLine) {
+  const RunResult result = RunCli(
+      {"tokenizer", "render"},
+      R"({"template": "{{ messages[0].content }}{{ x }}{{ strftime_now('%Y') }}", "context": {"messages": [{"content": "a"}], "x": null}, "now": "2024-05-06T07:08:09"})"
+      "\n"
+      R"({"template": "{{ raise_exception('no') }}", "context": {}})"
+      "\n"
+      R"({"template": "{% for m in messages %}{{ m.content }};{% endfor %}", "context": {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}, "continue_final_message": true})"
+      "\n"
+      R"({"context": {"messages": []}})"
+      "\n[]\n");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto lines = result.Lines();
+  ASSERT_EQ(lines.size(), 5u) << result.out;
+  EXPECT_EQ(lines[0]["rendered"], "aNone2024");
+  EXPECT_EQ(lines[1]["error"]["message"], "no");
+  EXPECT_EQ(lines[2]["rendered"], "a;b");
+  EXPECT_EQ(lines[3]["error"]["code"], "NOT_FOUND");
+  EXPECT_EQ(lines[4]["error"]["code"], "INVALID_ARGUMENT");
+}
+
 }  // namespace
 }  // namespace quire::cli
