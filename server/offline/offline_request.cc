@@ -4,6 +4,7 @@
 #include <array>
 #include <initializer_list>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -13,12 +14,13 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "model/tokenizer/utf8.h"
+#include "server/frontend/chat_prompt.h"
 #include "server/frontend/errors.h"
 
 namespace quire {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;  // templates show keys in their order
 
 absl::Status WrongType(const std::string& field, const char* wanted, const Json& value) {
   return InvalidField(field, absl::StrCat("must be ", wanted, ", is ", value.type_name()));
@@ -219,10 +221,6 @@ absl::Status ReadCompactJson(const std::string& field, const Json& value, Genera
   return Read(field, value, &out->structured_output.compact_json);
 }
 
-absl::Status ReadMessages(const std::string&, const Json&, GenerateRequest*) {
-  return absl::UnimplementedError("messages: chat templates are not built yet; give prompt or prompt_ids");
-}
-
 template <auto Member>
 absl::Status ReadMember(const std::string& field, const Json& value, GenerateRequest* out) {
   return Read(field, value, &(out->*Member));
@@ -247,7 +245,6 @@ using Request = GenerateRequest;
 constexpr Field kFields[] = {
     {"prompt", &ReadPrompt},
     {"prompt_ids", &ReadPromptIds},
-    {"messages", &ReadMessages},
     {"model", &ReadMember<&Request::model>},
     {"add_special_tokens", &ReadMember<&Request::add_special_tokens>},
     {"temperature", &ReadMember<&Request::temperature>},
@@ -311,15 +308,49 @@ constexpr Field kFields[] = {
     {"priority", &ReadMember<&Request::priority>},
 };
 
+// The fields of a conversation, which the front end checks.
+absl::StatusOr<bool> ReadChatField(const std::string& name, const Json& value, ChatPrompt* chat) {
+  static constexpr std::pair<const char*, Json ChatPrompt::*> kParts[] = {
+      {"messages", &ChatPrompt::messages},
+      {"tools", &ChatPrompt::tools},
+      {"documents", &ChatPrompt::documents},
+      {"chat_template_kwargs", &ChatPrompt::template_kwargs}};
+  for (const auto& [part, member] : kParts) {
+    if (name != part) continue;
+    chat->*member = value;
+    return true;
+  }
+  static constexpr std::pair<const char*, bool ChatPrompt::*> kFlags[] = {
+      {"add_generation_prompt", &ChatPrompt::add_generation_prompt},
+      {"continue_final_message", &ChatPrompt::continue_final_message}};
+  for (const auto& [flag, member] : kFlags) {
+    if (name != flag) continue;
+    if (!value.is_null()) QUIRE_RETURN_IF_ERROR(Read(name, value, &(chat->*member)));
+    return true;
+  }
+  return false;
+}
+
 absl::StatusOr<GenerateRequest> ReadFields(const Json& object) {
   GenerateRequest request;
+  ChatPrompt chat;
+  const bool is_chat = object.contains("messages") && !object["messages"].is_null();
+  if (is_chat) request.add_special_tokens = false;  // the template writes them
   for (const auto& [name, value] : object.items()) {
     if (name == "id") continue;
+    QUIRE_ASSIGN_OR_RETURN(const bool of_chat, ReadChatField(name, value, &chat));
+    if (of_chat && !is_chat && !value.is_null()) return InvalidField(name, "needs messages");
+    if (of_chat) continue;
     const auto* field =
         std::find_if(std::begin(kFields), std::end(kFields), [&](const Field& f) { return name == f.name; });
     if (field == std::end(kFields)) return InvalidField(name, "is no field of a request");
     if (!value.is_null()) QUIRE_RETURN_IF_ERROR(field->read(name, value, &request));
   }
+  if (!is_chat) return request;
+  if (!std::holds_alternative<std::monostate>(request.prompt))
+    return InvalidField("messages", "goes with prompt or prompt_ids; give one of them");
+  if (!object.contains("add_generation_prompt")) chat.add_generation_prompt = !chat.continue_final_message;
+  request.prompt = std::make_shared<const ChatPrompt>(std::move(chat));
   return request;
 }
 

@@ -80,10 +80,22 @@ Json StopReason(const Finish& finish) {
   }
 }
 
-const char* ReasonName(FinishReason reason) {
-  switch (reason) {
+// ,"reasoning":"...","tool_calls":[...], as far as there are any.
+std::string ChatParts(const std::string& reasoning, const std::vector<ToolUse>& calls) {
+  std::string json;
+  if (!reasoning.empty()) absl::StrAppend(&json, ",\"reasoning\":", Json(reasoning).dump());
+  if (calls.empty()) return json;
+  Json list = Json::array();
+  for (const ToolUse& call : calls)
+    list.push_back({{"id", call.id}, {"name", call.name}, {"arguments", call.arguments}});
+  absl::StrAppend(&json, ",\"tool_calls\":", list.dump(-1, ' ', false, Json::error_handler_t::replace));
+  return json;
+}
+
+const char* ReasonName(const Finish& finish) {
+  switch (finish.reason) {
     case FinishReason::kStop:
-      return "stop";
+      return finish.called_tools ? "tool_calls" : "stop";
     case FinishReason::kLength:
       return "length";
     case FinishReason::kRepetition:
@@ -106,6 +118,8 @@ void OfflineResult::Add(OutputDelta delta) {
     Sequence& sequence = sequences_[news.index];
     MoveTo(news.token_ids, &sequence.output_ids);
     sequence.text += news.text;
+    sequence.reasoning += news.reasoning;
+    MoveTo(news.tool_calls, &sequence.tool_calls);
     MoveTo(news.logprobs, &sequence.logprobs);
     if (news.finish) sequence.finish = *std::move(news.finish);
   }
@@ -117,9 +131,9 @@ void OfflineResult::Add(OutputDelta delta) {
 
 void OfflineResult::AppendSequence(const Sequence& sequence, std::string* json) {
   absl::StrAppend(json, "\"output_ids\":[", absl::StrJoin(sequence.output_ids, ","),
-                  "],\"text\":", Json(sequence.text).dump(), ",\"finish_reason\":\"",
-                  ReasonName(sequence.finish.reason), "\",\"stop_reason\":", StopReason(sequence.finish).dump(),
-                  ",\"logprobs\":");
+                  "],\"text\":", Json(sequence.text).dump(), ChatParts(sequence.reasoning, sequence.tool_calls),
+                  ",\"finish_reason\":\"", ReasonName(sequence.finish),
+                  "\",\"stop_reason\":", StopReason(sequence.finish).dump(), ",\"logprobs\":");
   AppendPositions(sequence.logprobs, json);
   if (sequence.finish.score) absl::StrAppend(json, ",\"score\":", Json(*sequence.finish.score).dump());
 }

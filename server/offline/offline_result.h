@@ -14,14 +14,15 @@ namespace quire {
 //
 //   {"id", "output_ids", "text", "finish_reason", "stop_reason", "logprobs", "prompt_logprobs", "usage", "timings"}
 //
-// finish_reason: "stop", "length" or "abort". stop_reason: the stop string or the stop id; null for eos and else.
-// logprobs: for each output token [[id, value], ...], the best ones asked for, best first, then the chosen token if it
-// is not among them; null if not asked for. prompt_logprobs: the same for each prompt token, null for the first. A
-// value of null is minus infinity. usage: {prompt_tokens, cached_tokens, completion_tokens, and cache_miss
-// where there was one: {reason, block, evicted_seconds_ago}}. timings: {queue, prefill,
-// decode, total} in seconds, {preemptions, first_step, last_step}. With n > 1 the answer speaks of sequence 0 and
-// has "outputs" beside: for each sequence {"index", "output_ids", "text", "finish_reason", "stop_reason", "logprobs"}.
-// With beam search each sequence has "score", too.
+// finish_reason: "stop", "length", "abort", or "tool_calls". Of a chat there are "reasoning" and "tool_calls" ([{"id",
+// "name", "arguments"}]) behind "text" where the reply has such. stop_reason: the stop string or the stop id; null for
+// eos and else. logprobs: for each output token [[id, value], ...], the best ones asked for, best first, then the
+// chosen token if it is not among them; null if not asked for. prompt_logprobs: the same for each prompt token, null
+// for the first. A value of null is minus infinity. usage: {prompt_tokens, cached_tokens, completion_tokens, and
+// cache_miss where there was one: {reason, block, evicted_seconds_ago}}. timings: {queue, prefill, decode, total} in
+// seconds, {preemptions, first_step, last_step}. With n > 1 the answer speaks of sequence 0 and has "outputs" beside:
+// for each sequence {"index", "output_ids", "text", "finish_reason", "stop_reason", "logprobs"}. With beam search each
+// sequence has "score", too.
 class OfflineResult {
  public:
   void Add(OutputDelta delta);
@@ -31,7 +32,8 @@ class OfflineResult {
  private:
   struct Sequence {
     std::vector<int32_t> output_ids;
-    std::string text;
+    std::string text, reasoning;
+    std::vector<ToolUse> tool_calls;
     std::vector<PositionLogprobs> logprobs;
     Finish finish;
   };

@@ -14,6 +14,7 @@
 #include "model/sim_runner.h"
 #include "nlohmann/json.hpp"
 #include "scheduler/engine_with_runner.h"
+#include "server/frontend/chat_prompt.h"
 #include "server/frontend/frontend.h"
 #include "server/offline/ids_only_tokenizer.h"
 #include "server/offline/offline_batch.h"
@@ -129,6 +130,35 @@ TEST(OfflineRequestTest, IdsNullAndOneStopString) {
   EXPECT_THAT(request.stop, ElementsAre("x"));
 }
 
+TEST(OfflineRequestTest, ReadsConversations) {
+  const GenerateRequest request = Parse(
+      R"({"messages": [{"role": "user", "content": "x"}], "tools": [{"z": 1, "a": 2}], "continue_final_message": true,
+          "chat_template_kwargs": {"k": 1}, "max_tokens": 3})");
+  EXPECT_FALSE(request.add_special_tokens);
+  const auto& chat = *std::get<std::shared_ptr<const ChatPrompt>>(request.prompt);
+  EXPECT_EQ(chat.messages[0]["content"], "x");
+  EXPECT_EQ(chat.tools[0].dump(), R"({"z":1,"a":2})");
+  EXPECT_TRUE(chat.continue_final_message);
+  EXPECT_FALSE(chat.add_generation_prompt);
+  EXPECT_EQ(chat.template_kwargs["k"], 1);
+}
+
+TEST(OfflineResultTest, CallsAndReasoningOfAChat) {
+  OfflineResult result;
+  OutputDelta delta;
+  delta.sequences.emplace_back();
+  delta.sequences[0].reasoning = "hm";
+  delta.sequences[0].tool_calls = {{"1", "f", "{}"}};
+  delta.sequences[0].finish.emplace().reason = FinishReason::kStop;
+  delta.sequences[0].finish->called_tools = true;
+  delta.usage.emplace();
+  result.Add(std::move(delta));
+  const json line = json::parse(result.ToJson(7));
+  EXPECT_EQ(line["finish_reason"], "tool_calls");
+  EXPECT_EQ(line["reasoning"], "hm");
+  EXPECT_EQ(line["tool_calls"], json::parse(R"([{"id": "1", "name": "f", "arguments": "{}"}])"));
+}
+
 TEST(OfflineRequestTest, NamesTheFieldThatIsWrong) {
   EXPECT_THAT(Error(R"({"prompt": "x", "bogus": 1})"), HasSubstr("bogus"));
   EXPECT_THAT(Error(R"({"prompt": 5})"), HasSubstr("prompt: must be a string"));
@@ -140,7 +170,8 @@ TEST(OfflineRequestTest, NamesTheFieldThatIsWrong) {
   EXPECT_THAT(Error(R"({"prompt": "x", "ignore_eos": 1})"), HasSubstr("ignore_eos: must be true or false"));
   EXPECT_THAT(Error(R"({"prompt": "x", "stop": [1]})"), HasSubstr("stop[0]"));
   EXPECT_THAT(Error(R"({"prompt": "x", "temperature": "hot"})"), HasSubstr("temperature"));
-  EXPECT_THAT(Error(R"({"messages": []})"), HasSubstr("messages"));
+  EXPECT_THAT(Error(R"({"messages": [], "prompt": "x"})"), HasSubstr("messages: goes with prompt"));
+  EXPECT_THAT(Error(R"({"tools": [], "prompt": "x"})"), HasSubstr("tools: needs messages"));
   EXPECT_THAT(Error(R"({"id": [1], "prompt": "x"})"), HasSubstr("id"));
 }
 
