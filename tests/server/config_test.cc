@@ -75,9 +75,27 @@ TEST(ServerConfigTest, CommandLineBeatsEnvironmentBeatsFile) {
 }
 
 TEST(ServerConfigTest, PrintedConfigurationReadsBackAsTheSame) {
-  const Parsed printed = Parse({"--model", "m dir", "--no-enable-prefix-caching", "--kv-cache-memory", "1.5GiB",
-                                "--seed", "9", "--served-model-name", "a", "b", "--device", "sim", "--log-format",
-                                "json", "--step-timeout", "0.5", "--generation-config", "none", "--print-config"});
+  const Parsed printed = Parse({"--model",
+                                "m dir",
+                                "--no-enable-prefix-caching",
+                                "--kv-cache-memory",
+                                "1.5GiB",
+                                "--seed",
+                                "9",
+                                "--served-model-name",
+                                "a",
+                                "b",
+                                "--device",
+                                "sim",
+                                "--log-format",
+                                "json",
+                                "--step-timeout",
+                                "0.5",
+                                "--generation-config",
+                                "none",
+                                "--logprobs-mode",
+                                "processed_logprobs",
+                                "--print-config"});
   ASSERT_EQ(printed.exit_code, 0) << printed.err;
   const Parsed again = Parse({"--config", WriteFile("printed.toml", printed.out)});
   ASSERT_TRUE(again.config.has_value()) << again.err << printed.out;
@@ -90,6 +108,7 @@ TEST(ServerConfigTest, PrintedConfigurationReadsBackAsTheSame) {
   EXPECT_TRUE(again.config->log_json);
   EXPECT_EQ(again.config->engine.step_timeout, absl::Milliseconds(500));
   EXPECT_FALSE(again.config->model.use_generation_config);
+  EXPECT_TRUE(again.config->model.processed_logprobs);
 
   const Parsed defaults = Parse({"--model", "m", "--print-config"});
   const Parsed read = Parse({"--config", WriteFile("defaults.toml", defaults.out)});
@@ -140,6 +159,7 @@ TEST(ServerConfigTest, BadValuesNameOptionValueAndLimitAndExitSeventyEight) {
                                                        {"--log-format", "xml", "json"},
                                                        {"--drain-timeout", "-1", "0"},
                                                        {"--generation-config", "x", "none"},
+                                                       {"--logprobs-mode", "raw_logits", "processed_logprobs"},
                                                        {"--load-format", "x", "random"},
                                                        {"--eviction-policy", "fifo", "lru"},
                                                        {"--max-pinned-share", "1.5", "[0, 1]"},
