@@ -46,7 +46,8 @@ const ConstrainedSample* ConstrainedOf(int32_t sample, const StepResult& result)
 
 absl::Status BadLogits(int32_t position) {
   return absl::FailedPreconditionError(absl::StrFormat(
-      "logits of request hold NaN or infinity at position %d; the model or its weights cannot serve it", position));
+      "logits of request hold NaN or infinity at position %d, or it allows no token there; it will fail again",
+      position));
 }
 
 }  // namespace
