@@ -25,6 +25,8 @@ Json LogprobsToJson(const Logprobs& logprobs) {
 
 Json PromptToJson(const v1::PromptInfo& prompt) {
   Json json = {{"prompt_tokens", prompt.prompt_tokens()}, {"seed", prompt.seed()}};
+  if (!prompt.text().empty()) json["text"] = prompt.text();
+  for (const uint32_t id : prompt.token_ids()) json["token_ids"].push_back(id);
   if (prompt.logprobs_size() > 0) {
     Json list = Json::array({nullptr});  // nothing precedes the first token
     for (int i = 1; i < prompt.logprobs_size(); ++i) list.push_back(LogprobsToJson(prompt.logprobs(i)));

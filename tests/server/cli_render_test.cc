@@ -31,6 +31,16 @@ TEST(RenderTest, SequenceWithFinish) {
   EXPECT_EQ(MessageToJson(message)["sequences"][0]["finish"].dump(), R"({"reason":"stop","stop_token_id":0})");
 }
 
+TEST(RenderTest, AnEchoIsPartOfThePrompt) {
+  v1::GenerateResponse message;
+  message.mutable_prompt()->set_prompt_tokens(2);
+  EXPECT_FALSE(MessageToJson(message)["prompt"].contains("token_ids"));
+  message.mutable_prompt()->set_text("ab");
+  message.mutable_prompt()->add_token_ids(5);
+  message.mutable_prompt()->add_token_ids(6);
+  EXPECT_EQ(MessageToJson(message)["prompt"].dump(), R"({"prompt_tokens":2,"seed":0,"text":"ab","token_ids":[5,6]})");
+}
+
 TEST(RenderTest, PromptLogprobsBeginWithNull) {
   v1::GenerateResponse message;
   message.mutable_prompt()->add_logprobs();
