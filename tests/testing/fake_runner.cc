@@ -290,7 +290,9 @@ void FakeRunner::Answer(const Step& step, size_t index, StepResult* result) {
     ASSERT_EQ(sample_index, static_cast<int32_t>(result->samples.size())) << "those of a row stand next to each other";
     const SampleRow& row = step.plan.samples[sample_index];
     const uint64_t context = context_of(row.logits_row);
-    if (row.rules != nullptr) CheckRules(row, num_groups() == 1 ? context : ContextOf(row.tokens));
+    // If the step before failed, the row has seen nothing that means anything; its sequence has ended.
+    const bool is_lost = entry.sequence->state == SequenceState::kFinished;
+    if (row.rules != nullptr && !is_lost) CheckRules(row, num_groups() == 1 ? context : ContextOf(row.tokens));
     result->samples.push_back(report(Choose(context, row), context));
     result->samples.back().mirostat_bound = row.mirostat_bound + 1;
     if (row.num_logprobs > 0) {
