@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -63,7 +64,7 @@ TOKENIZER = make_tokenizer("tokenizer")
 class Daemon:
     def __init__(self, *options, tokenizer=TOKENIZER):
         self.process = subprocess.Popen(
-            [QUIRED, "--model", MODEL, "--tokenizer", tokenizer, "--served-model-name", "tiny", "--device", "cpu", "--seed", "1",
+            [QUIRED, "--model", MODEL, "--tokenizer", tokenizer, "--served-model-name", "tiny", "--device", "cpu", "--threads", "1", "--seed", "1",
              "--grpc-listen", "", "--http-listen", "127.0.0.1:0", "--kv-blocks", "256", *options],
             stderr=subprocess.PIPE, text=True)
         line = ""
@@ -268,6 +269,11 @@ def ids_of(text):
     return [FIRST_BYTE + byte for byte in text.encode()]
 
 
+def single(value):
+    """The 32-bit number that was printed, however many digits it was printed with."""
+    return struct.unpack("f", struct.pack("f", value))[0]
+
+
 class LmEvalTest(unittest.TestCase):
     """What lm-eval asks and reads, without lm-eval, which brings gigabytes of packages (torch)."""
 
@@ -280,14 +286,14 @@ class LmEvalTest(unittest.TestCase):
             for i, (context, continuation) in enumerate(self.asked):
                 out.write(json.dumps({"id": str(i), "prompt_ids": context + continuation, "max_tokens": 1, "temperature": 0,
                                       "prompt_logprobs": 0}) + "\n")
-        done = subprocess.run([OFFLINE, "--model", MODEL, "--tokenizer", TOKENIZER, "--device", "cpu", "--requests", requests, "--out", "-"],
+        done = subprocess.run([OFFLINE, "--model", MODEL, "--tokenizer", TOKENIZER, "--device", "cpu", "--threads", "1", "--requests", requests, "--out", "-"],
                               check=True, capture_output=True, text=True)
         scores = [0.0] * len(self.asked)
         for line in done.stdout.splitlines():
             result = json.loads(line)
             context, continuation = self.asked[int(result["id"])]
             positions = result["prompt_logprobs"][len(context):]
-            scores[int(result["id"])] = sum(dict(map(tuple, entries))[token]
+            scores[int(result["id"])] = sum(single(dict(map(tuple, entries))[token])
                                             for entries, token in zip(positions, continuation, strict=True))
         return scores
 
@@ -305,7 +311,7 @@ class LmEvalTest(unittest.TestCase):
                 values = choice["logprobs"]["token_logprobs"]
                 self.assertIsNone(values[0])
                 self.assertEqual(len(values), len(choice["logprobs"]["top_logprobs"]))
-                scores.append(sum(values[len(context):-1]))
+                scores.append(sum(map(single, values[len(context):-1])))
         return scores
 
     def test_scores_are_those_of_quire_offline_in_any_batch(self):
