@@ -29,12 +29,19 @@ std::string_view WithoutTrailingSpace(std::string_view text) {
 // Whether the reply goes on inside reasoning that the prompt has opened: the generation prompt does, or the message
 // that is continued.
 bool OpensReasoning(const ChatPrompt& prompt, std::string_view text) {
-  if (!prompt.continue_final_message) return WithoutTrailingSpace(text).ends_with(kThink);
   const Json& last = prompt.messages.back();
-  if (last["role"] != "assistant" || !last.contains("content") || !last["content"].is_string()) return false;
-  const std::string& said = last["content"].get_ref<const std::string&>();
-  const size_t open = said.rfind(kThink);
-  return open != std::string::npos && said.find(kThinkEnd, open) == std::string::npos;
+  const bool has_text = last.contains("content") && last["content"].is_string();
+  const std::string_view said = has_text ? last["content"].get_ref<const std::string&>() : std::string_view();
+  if (prompt.continue_final_message) {
+    const size_t open = said.rfind(kThink);
+    return last["role"] == "assistant" && open != said.npos && said.find(kThinkEnd, open) == said.npos;
+  }
+  std::string_view before = WithoutTrailingSpace(text);
+  if (!before.ends_with(kThink)) return false;
+  before = WithoutTrailingSpace(before.substr(0, before.size() - kThink.size()));
+  // The last message may end so, and the template add nothing.
+  const std::string_view end = WithoutTrailingSpace(said);
+  return !end.ends_with(kThink) || before.ends_with(end);
 }
 
 // What the template raised, or what is wrong with it.

@@ -2,6 +2,7 @@
 
 #include "server/frontend/chat_format.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
