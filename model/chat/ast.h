@@ -106,6 +106,9 @@ struct Expression {
   int32_t height = 1;  // of the tree below: bounded
 };
 
+// 0 without an expression.
+inline int32_t HeightOf(const ExpressionPtr& child) { return child == nullptr ? 0 : child->height; }
+
 // What can stand left of an assignment: a name, an attribute of a namespace, or a tuple of targets.
 struct Target {
   NameId name = -1;

@@ -8,8 +8,6 @@ namespace {
 constexpr int32_t kMaxNesting = 200;  // of brackets, operators and statements in the source
 constexpr int32_t kMaxHeight = 500;   // of an expression's tree: chains like a + b + c grow it as well
 
-int32_t HeightOf(const ExpressionPtr& child) { return child == nullptr ? 0 : child->height; }
-
 }  // namespace
 
 ExpressionParser::Nesting::Nesting(ExpressionParser& parser) : parser_(parser) {

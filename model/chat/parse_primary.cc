@@ -7,8 +7,6 @@
 namespace quire::jinja {
 namespace {
 
-int32_t HeightOf(const ExpressionPtr& child) { return child == nullptr ? 0 : child->height; }
-
 int32_t HeightOf(const std::vector<ExpressionPtr>& children) {
   int32_t deepest = 0;
   for (const ExpressionPtr& child : children) deepest = std::max(deepest, HeightOf(child));
