@@ -156,8 +156,10 @@ absl::Status BlockManager::Reserve(BlockTable& table, int32_t total_tokens, std:
   if (fetched > 0) Fetch(table, fetched, tail);
   if (copy) {
     CopyTail(table, tail);
-  } else if (tail >= 0) {
-    Forget(table.blocks_[tail]);  // the last unused block is the source itself: written in place
+  } else if (tail >= 0 && cache_.Contains(table.blocks_[tail])) {
+    // The last unused block is the source itself: written in place. What was just evicted may have taken it along,
+    // where an equal block of another table stands before it in the cache.
+    Forget(table.blocks_[tail]);
   }
   if (total_tokens > table.num_stored_) table.tail_may_be_shared_ = false;
   if (pages_ != nullptr) AttachPages(table, total_tokens, PagedTokens(table, total_tokens));
