@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "kernels/base/check.h"
@@ -100,12 +102,18 @@ void Scheduler::DropFailedCopies(const SchedulePlan& plan, const absl::Status& s
       Preempt(sequence, PreemptReason::kLostCopy, nullptr);
     }
   }
+  std::vector<Sequence*> holders;
   for (const auto& [handle, group] : groups_) {
     for (Sequence& sequence : group->sequences) {
       if (sequence.state != SequenceState::kRunning && blocks_->HoldsAny(sequence.table, failed))
-        sequence.table.Clear();
+        holders.push_back(&sequence);
     }
   }
+  // In one order every time: who gives blocks back first decides which are taken next, which a replay must find again.
+  std::sort(holders.begin(), holders.end(), [](const Sequence* a, const Sequence* b) {
+    return std::pair(a->group->arrival_number, a->index) < std::pair(b->group->arrival_number, b->index);
+  });
+  for (Sequence* sequence : holders) sequence->table.Clear();
 }
 
 }  // namespace quire
