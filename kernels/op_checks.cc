@@ -112,6 +112,32 @@ absl::Status CheckSampleRow(const SampleRow& row, int64_t num_rows, int64_t voca
 
 }  // namespace
 
+absl::Status CheckPackWeight(absl::Span<const WeightView> parts) {
+  if (parts.empty()) return InvalidArgumentError("PackWeight: no parts");
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const WeightView& part = parts[i];
+    const int32_t block = Info(part.format).block_length;
+    if (part.rows < 0 || part.cols < 1 || part.cols != parts[0].cols || part.cols % block != 0) {
+      return InvalidArgumentError(
+          StrFormat("PackWeight: part %d is [%d, %d] of %s, expected %d columns, a multiple of %d", i, part.rows,
+                    part.cols, Info(part.format).name, parts[0].cols, block));
+    }
+    if (part.data == nullptr && part.rows > 0) {
+      return InvalidArgumentError(StrFormat("PackWeight: part %d has no data", i));
+    }
+    if (!part.row_order.empty() && static_cast<int64_t>(part.row_order.size()) != part.rows) {
+      return InvalidArgumentError(
+          StrFormat("PackWeight: part %d has %d rows, but an order of %d", i, part.rows, part.row_order.size()));
+    }
+    for (int32_t row : part.row_order) {
+      if (row >= 0 && row < part.rows) continue;
+      return InvalidArgumentError(
+          StrFormat("PackWeight: part %d has row %d in its order, expected 0..%d", i, row, part.rows - 1));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckEmbeddingLookup(const EmbeddingLookupParams& params) {
   if (params.table == nullptr) return InvalidArgumentError("EmbeddingLookup: no table");
   QUIRE_RETURN_IF_ERROR(CheckIds("EmbeddingLookup: ids", params.ids, params.table->rows()));

@@ -1,12 +1,15 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "kernels/ops.h"
 
-// What every host backend checks before an op runs: shapes, types, ranges of ids and slots. kInvalidArgument naming the
+// What every backend checks before an op runs: shapes, types, ranges of ids and slots. kInvalidArgument naming the
 // op, the operand, what came and what was expected. Contents of device memory are not looked at. Thread-safe.
 namespace quire {
 
+// Parts of equal cols that their formats' blocks divide, with data, and row orders of ids within the part.
+absl::Status CheckPackWeight(absl::Span<const WeightView> parts);
 absl::Status CheckEmbeddingLookup(const EmbeddingLookupParams& params);
 absl::Status CheckAddRmsNorm(const AddRmsNormParams& params);
 absl::Status CheckLinear(const LinearParams& params);

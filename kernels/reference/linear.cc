@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "absl/strings/str_format.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/huge_memory.h"
 #include "kernels/dequantize.h"
@@ -55,36 +54,10 @@ void LinearTile(const LinearParams& params, const PackedF32Weight& weight, bool 
   }
 }
 
-absl::Status CheckParts(absl::Span<const WeightView> parts) {
-  if (parts.empty()) return absl::InvalidArgumentError("PackWeight: no parts");
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const WeightView& part = parts[i];
-    const int32_t block = Info(part.format).block_length;
-    if (part.rows < 0 || part.cols < 1 || part.cols != parts[0].cols || part.cols % block != 0) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("PackWeight: part %d is [%d, %d] of %s, expected %d columns, a multiple of %d", i, part.rows,
-                          part.cols, Info(part.format).name, parts[0].cols, block));
-    }
-    if (part.data == nullptr && part.rows > 0) {
-      return absl::InvalidArgumentError(absl::StrFormat("PackWeight: part %d has no data", i));
-    }
-    if (!part.row_order.empty() && static_cast<int64_t>(part.row_order.size()) != part.rows) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("PackWeight: part %d has %d rows, but an order of %d", i, part.rows, part.row_order.size()));
-    }
-    for (int32_t row : part.row_order) {
-      if (row >= 0 && row < part.rows) continue;
-      return absl::InvalidArgumentError(
-          absl::StrFormat("PackWeight: part %d has row %d in its order, expected 0..%d", i, row, part.rows - 1));
-    }
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PackedWeight>> ReferenceOps::PackWeight(absl::Span<const WeightView> parts) {
-  QUIRE_RETURN_IF_ERROR(CheckParts(parts));
+  QUIRE_RETURN_IF_ERROR(CheckPackWeight(parts));
   const int64_t cols = parts[0].cols;
   int64_t rows = 0;
   for (const WeightView& part : parts) rows += part.rows;
