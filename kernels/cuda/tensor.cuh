@@ -111,16 +111,24 @@ __device__ __forceinline__ float WarpMax(float value) {
   return value;
 }
 
-// The sum over the block, for every thread. The block is a multiple of 32 threads, at most 1024.
-__device__ __forceinline__ float BlockSum(float value) {
-  SIMT_SHARED(float, warp_sums, [32]);
+// Joins what the warps hold, in their order, for every thread. The block is a multiple of 32 threads, at most 1024.
+template <typename Join>
+__device__ __forceinline__ float JoinWarps(float value, Join join) {
+  SIMT_SHARED(float, warp_values, [32]);
   const int warp = static_cast<int>(threadIdx.x) / 32, num_warps = static_cast<int>(blockDim.x) / 32;
-  value = WarpSum(value);
-  if (threadIdx.x % 32 == 0) warp_sums[warp] = value;
+  if (threadIdx.x % 32 == 0) warp_values[warp] = value;
   __syncthreads();
-  float sum = 0;
-  for (int w = 0; w < num_warps; ++w) sum += warp_sums[w];
-  return sum;
+  float joined = warp_values[0];
+  for (int w = 1; w < num_warps; ++w) joined = join(joined, warp_values[w]);
+  return joined;
+}
+
+// The sum and the largest value over the block.
+__device__ __forceinline__ float BlockSum(float value) {
+  return JoinWarps(WarpSum(value), [](float a, float b) { return a + b; });
+}
+__device__ __forceinline__ float BlockMax(float value) {
+  return JoinWarps(WarpMax(value), [](float a, float b) { return fmaxf(a, b); });
 }
 
 }  // namespace quire::cuda

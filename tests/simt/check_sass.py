@@ -116,7 +116,11 @@ def requirements(name):
     if name.startswith("Paged"):
         eight_bit = name.endswith((", 2>", ", 3>"))
         return ["HMMA", "LDGSTS"] + ([] if eight_bit else ["LDSM"])
-    if name in ("AddRmsNormKernel", "GatedActivationKernel", "GatherRowsKernel", "CopyBlocksKernel"):
+    if "LinearKernel<" in name:
+        return ["HMMA", "LDG.128"]
+    if name.startswith("EmbeddingKernel"):
+        return ["STG.128"]
+    if name in ("PrepareRowsKernel", "AddRmsNormKernel", "GatedActivationKernel", "GatherRowsKernel", "CopyBlocksKernel"):
         return ["LDG.128", "STG.128"]
     return []
 
