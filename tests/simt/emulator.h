@@ -49,9 +49,10 @@
 
 namespace quire::simt {
 
-template <typename... Parameters, typename... Arguments>
-cudaError_t Launch(const LaunchConfig& config, void (*kernel)(Parameters...), Arguments&&... arguments) {
-  std::tuple<std::remove_cv_t<Parameters>...> copies{Parameters(arguments)...};
+// Runs the kernel now.
+template <typename... Parameters>
+cudaError_t RunKernel(const LaunchConfig& config, void (*kernel)(Parameters...),
+                      std::tuple<std::remove_cv_t<Parameters>...>& copies) {
   if (core::PtxIsLoaded()) {
     return std::apply(
         [&](auto&... copy) {
@@ -67,6 +68,15 @@ cudaError_t Launch(const LaunchConfig& config, void (*kernel)(Parameters...), Ar
   using Body = decltype(body);
   return core::RunGrid(
       config, [](void* argument) { (*static_cast<Body*>(argument))(); }, &body);
+}
+
+// At once, or, into a stream (stream.h), when somebody waits for that.
+template <typename... Parameters, typename... Arguments>
+cudaError_t Launch(const LaunchConfig& config, void (*kernel)(Parameters...), Arguments&&... arguments) {
+  std::tuple<std::remove_cv_t<Parameters>...> copies{Parameters(arguments)...};
+  if (config.stream == nullptr) return RunKernel(config, kernel, copies);
+  core::Enqueue(config.stream, [config, kernel, copies]() mutable { return RunKernel(config, kernel, copies); });
+  return cudaSuccess;
 }
 
 }  // namespace quire::simt

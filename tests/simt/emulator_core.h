@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <source_location>
 
 #include "tests/simt/device.h"
@@ -36,6 +37,9 @@ namespace core {
 // Runs body(argument) once for every lane of the grid. cudaErrorInvalidConfiguration for what a GPU would refuse,
 // cudaErrorLaunchFailure if a rule was broken (TakeViolations has the text).
 cudaError_t RunGrid(const LaunchConfig& config, void (*body)(void*), void* argument);
+
+// Puts work into a stream.
+void Enqueue(cudaStream_t stream, std::function<cudaError_t()> work);
 
 // --- shared memory of the block now running: new for each block, exact size, filled with NaN bytes
 unsigned char* DynamicShared();
