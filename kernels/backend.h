@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/base/device.h"
 #include "kernels/base/dtype.h"
@@ -65,7 +68,20 @@ class Backend {
   // Zeroed memory of the host for blocks that leave the device (HostKvView): pinned where that makes copies faster.
   virtual absl::StatusOr<Buffer> AllocateHost(int64_t bytes) { return Allocate(bytes); }
 
-  // The element type that --kv-cache-dtype=auto means here: f16 on cpu, f32 on reference.
+  // Copies into memory from Allocate; done when it returns.
+  virtual absl::Status CopyToDevice(void* to, const void* from, int64_t bytes) {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+    return absl::OkStatus();
+  }
+  // What Allocate could still give where that is not memory of the host; nullopt where it is.
+  virtual absl::StatusOr<std::optional<int64_t>> FreeBytes() { return std::nullopt; }
+  // True if the host reads and writes memory from Allocate as its own.
+  virtual bool host_reads_memory() const { return true; }
+
+  // Not OK once the device has failed for good: no op will succeed any more.
+  virtual absl::Status broken() const { return absl::OkStatus(); }
+
+  // The element type that --kv-cache-dtype=auto means here: f16 on cpu and cuda, f32 on reference.
   virtual DType default_kv_dtype() const = 0;
   // True if the KV cache may be stored as `dtype`.
   virtual bool supports_kv_dtype(DType dtype) const = 0;

@@ -10,6 +10,9 @@
 #include "absl/strings/str_format.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_features.h"
+#ifdef QUIRE_WITH_CUDA
+#include "kernels/cuda/cuda_backend.h"
+#endif
 #include "kernels/reference/reference_backend.h"
 
 namespace quire {
@@ -76,6 +79,11 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& opt
     }
     return CreateCpuBackend(isa, num_threads);
   }
+#ifdef QUIRE_WITH_CUDA
+  if (options.kind == DeviceKind::kCuda) {
+    return CreateCudaBackend({options.device_index, options.deterministic, num_threads});
+  }
+#endif
   return absl::UnimplementedError(absl::StrFormat("device %s is not compiled in", Name(options.kind)));
 }
 

@@ -25,12 +25,15 @@ std::vector<CpuIsa> AvailableCpuIsas();
 struct BackendOptions {
   DeviceKind kind = DeviceKind::kCpu;
   CpuIsa cpu_isa = CpuIsa::kAuto;  // of kCpu only
+  int32_t device_index = 0;        // of kCuda only
+  bool deterministic = false;      // of kCuda only: the same bits whatever the batch, as the others have them anyway
   int32_t num_threads =
       0;  // worker threads, the calling one included; 0: physical cores this process may use; at most 256
 };
 
-// Makes the backend. kUnimplemented for a device that is not compiled in; kUnavailable for an instruction set that this
-// machine lacks; kInvalidArgument naming the option for values out of range. kSim has no backend (model/sim_runner.h).
+// Makes the backend. kUnimplemented for a device that is not compiled in; kUnavailable for an instruction set or a
+// device that this machine lacks; kInvalidArgument naming the option for values out of range. kSim has no backend
+// (model/sim_runner.h).
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& options);
 
 }  // namespace quire

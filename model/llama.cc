@@ -1,7 +1,6 @@
 #include "model/llama.h"
 
 #include <cmath>
-#include <cstring>
 #include <utility>
 
 #include "kernels/base/status_macros.h"
@@ -11,7 +10,7 @@ namespace quire {
 absl::StatusOr<Buffer> UploadVector(Backend& backend, const std::vector<float>& values) {
   const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
   QUIRE_ASSIGN_OR_RETURN(Buffer buffer, backend.Allocate(bytes));
-  std::memcpy(buffer.data(), values.data(), bytes);  // every backend so far works in host memory
+  QUIRE_RETURN_IF_ERROR(backend.CopyToDevice(buffer.data(), values.data(), bytes));
   return buffer;
 }
 

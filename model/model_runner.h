@@ -29,6 +29,9 @@ class ModelRunner {
   // other.
   virtual absl::Status Wait(StepResult* result) = 0;
 
+  // Not OK once the device has failed for good: no step will succeed any more.
+  virtual absl::Status broken() const { return absl::OkStatus(); }
+
   virtual int32_t vocab_size() const = 0;
   // KV blocks, the null block included, and tokens in each.
   virtual int32_t num_kv_blocks() const = 0;

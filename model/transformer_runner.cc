@@ -16,6 +16,11 @@
 namespace quire {
 namespace {
 
+absl::Status NoIntegrity(const Backend& backend) {
+  return absl::UnimplementedError(absl::StrFormat(
+      "the integrity mode reads KV blocks as the host's, device %s keeps its own", Name(backend.kind())));
+}
+
 class TransformerRunner : public ModelRunner {
  public:
   static absl::StatusOr<std::unique_ptr<ModelRunner>> Create(TransformerRunnerOptions options);
@@ -23,6 +28,7 @@ class TransformerRunner : public ModelRunner {
   absl::Status Submit(const ForwardBatch& batch) override {
     QUIRE_CHECK(!in_flight_);
     QUIRE_RETURN_IF_ERROR(CheckBatch(batch, limits_));
+    if (!batch.integrity.empty() && !backend_->host_reads_memory()) return NoIntegrity(*backend_);
     backend_->ops().ResetTimes();
     QUIRE_RETURN_IF_ERROR(Run(batch));
     result_.times = backend_->ops().times();
@@ -37,6 +43,7 @@ class TransformerRunner : public ModelRunner {
     return absl::OkStatus();
   }
 
+  absl::Status broken() const override { return backend_->broken(); }
   int32_t vocab_size() const override { return config_.vocab_size; }
   int32_t num_kv_blocks() const override { return kv_->num_blocks(); }
   int32_t block_size() const override { return kv_->block_size(); }
@@ -89,6 +96,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> TransformerRunner::Create(Transform
 
   std::unique_ptr<TransformerRunner> runner(new TransformerRunner(std::move(options)));
   Backend& backend = *runner->backend_;
+  if (shadow_kv && !backend.host_reads_memory()) return NoIntegrity(backend);
   QUIRE_ASSIGN_OR_RETURN(runner->config_, LoadModelConfig(path));
   const ModelConfig& config = runner->config_;
   runner->groups_ = group_layers ? GroupLayers(config) : OneGroup(config);

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,7 +57,9 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> MakeTransformerRunner(const EngineO
     return absl::FailedPreconditionError(absl::StrCat("--kv-cache-dtype ", std::string(Name(kv_dtype)),
                                                       " is not built for device ", std::string(Name(backend->kind()))));
   }
-  QUIRE_ASSIGN_OR_RETURN(const EngineSizes sizes, Size(options, config, kv_dtype, UsableMemoryBytes()));
+  QUIRE_ASSIGN_OR_RETURN(const std::optional<int64_t> device_bytes, backend->FreeBytes());
+  const int64_t memory = device_bytes.value_or(UsableMemoryBytes());
+  QUIRE_ASSIGN_OR_RETURN(const EngineSizes sizes, Size(options, config, kv_dtype, memory));
   TransformerRunnerOptions runner;
   runner.model_path = options.model_path;
   runner.backend = std::move(backend);
@@ -110,7 +113,11 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const EngineOptions& option
   QUIRE_RETURN_IF_ERROR(ValidateEngineOptions(options));
   std::unique_ptr<Backend> backend;
   if (options.device != DeviceKind::kSim) {
-    QUIRE_ASSIGN_OR_RETURN(backend, CreateBackend({options.device, options.cpu_isa, options.num_threads}));
+    QUIRE_ASSIGN_OR_RETURN(backend, CreateBackend({.kind = options.device,
+                                                   .cpu_isa = options.cpu_isa,
+                                                   .device_index = options.device_index,
+                                                   .deterministic = options.deterministic,
+                                                   .num_threads = options.num_threads}));
   }
   absl::StatusOr<ModelConfig> config = LoadModelConfig(options.model_path);
   if (!config.ok()) return OfModelFiles(config.status());

@@ -288,11 +288,18 @@ void EngineImpl::FinishStep() {
     result_.times = {};
     if (absl::IsDataLoss(status)) core_->blocks.DropAll();  // nobody else may find what this step found
     core_->scheduler.FailStep(slot.plan, status, clock_.now(), outputs_.gathered());
+    ReportDeviceFailure();
   }
   const absl::Duration committed = MonotonicNow();
   AddStep(slot.scheduling + absl::ToDoubleSeconds(committed - done),
           absl::ToDoubleSeconds(committed - std::max(slot.began, std::exchange(last_committed_, committed))),
           slot.plan.num_tokens);
+}
+
+void EngineImpl::ReportDeviceFailure() {
+  const absl::Status failure = runner_->broken();
+  if (failure.ok() || std::exchange(device_failure_told_, true)) return;
+  if (options_.on_device_failure != nullptr) options_.on_device_failure(failure);
 }
 
 void EngineImpl::FinishSteps() {

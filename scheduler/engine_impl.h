@@ -88,6 +88,7 @@ class EngineImpl : public Engine {
   bool BeginStep();
   void FinishStep();
   void FinishSteps();
+  void ReportDeviceFailure();
   void NoteStepBegins();
   absl::Status WaitForStep(const StepSlot& slot);
   void AddStep(double scheduling, double total, int32_t num_tokens);
@@ -117,6 +118,7 @@ class EngineImpl : public Engine {
   absl::Time pending_until_ = {};
   std::string pending_problem_;  // why the latest one never began, unless another was asked for since
   bool trace_end_told_ = false;
+  bool device_failure_told_ = false;
   EngineMessages messages_;
   std::vector<std::function<bool()>> watchers_;
   StepResult result_;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "block_manager/eviction_order.h"
 #include "kernels/base/device.h"
@@ -21,6 +22,8 @@ struct EngineOptions {
   std::string model_path;  // directory or .gguf file
   DeviceKind device = DeviceKind::kCpu;
   CpuIsa cpu_isa = CpuIsa::kAuto;
+  int32_t device_index = 0;       // cuda only
+  bool deterministic = false;     // cuda only: the same tokens whatever the batch, as the other devices give anyway
   int32_t num_threads = 0;        // 0: physical cores
   bool random_weights = false;    // --load-format random: weights from the seed and the configuration alone
   int32_t max_model_len = 0;      // tokens; 0: the model's, cut to what the pool can hold
@@ -55,6 +58,9 @@ struct EngineOptions {
   int64_t schedule_trace_max_bytes = int64_t{1} << 30;  // of a file, [4096, 2^62]
   // Called once a trace that ends before it is stopped, with the reason; on any thread. Null: nobody is told.
   std::function<void(const std::string& problem)> on_schedule_trace_end = nullptr;
+  // Called once when the device has failed for good, on the engine's thread: every later step fails. Null: nobody is
+  // told.
+  std::function<void(const absl::Status& status)> on_device_failure = nullptr;
   double sim_time_scale = 1;  // sim only: 0 runs without waiting
 };
 

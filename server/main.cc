@@ -1,8 +1,11 @@
 // quired: the daemon. Start-up, drain and exit codes; everything else is elsewhere.
 
+#include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -187,6 +190,13 @@ int Serve(const ServerConfig& config, Signals& signals) {
 
   EngineOptions engine_options = config.engine;
   engine_options.on_schedule_trace_end = [](const std::string& problem) { spdlog::warn("{}", problem); };
+  // Whoever starts the process again is the recovery: it drains, with each request failing, and exits.
+  std::atomic<bool> device_failed = false;
+  engine_options.on_device_failure = [&device_failed](const absl::Status& status) {
+    spdlog::error("the device has failed, stopping: {}", std::string(status.message()));
+    device_failed = true;
+    kill(getpid(), SIGTERM);
+  };
   if (config.check_only) engine_options.schedule_trace_path.clear();  // a file that is there stays
   absl::StatusOr<std::unique_ptr<Engine>> engine = CreateEngine(engine_options);
   if (!engine.ok()) return Refuse(engine.status(), ExitCodeOf(engine.status().code()));
@@ -227,7 +237,7 @@ int Serve(const ServerConfig& config, Signals& signals) {
   ports->ForEach([deadline](GrpcServer& server) { server.Shutdown(deadline); });
   if (ports->http != nullptr) ports->http->Shutdown();
   spdlog::info("stopped");
-  return kExitOk;
+  return device_failed ? kExitInternal : kExitOk;
 }
 
 int Main(int argc, char** argv) {

@@ -9,7 +9,7 @@ namespace quire {
 //   kCpu        the fast CPU backend
 //   kReference  plain f32, the oracle and baseline
 //   kSim        no arithmetic: a time model; for scheduler, load and drain tests
-//   kCuda       an NVIDIA GPU (not compiled in yet)
+//   kCuda       an NVIDIA GPU (compiled in with QUIRE_WITH_CUDA)
 enum class DeviceKind { kCpu, kReference, kSim, kCuda };
 
 constexpr std::string_view Name(DeviceKind kind) {

@@ -37,6 +37,7 @@ void SetDevice(const std::string& text, EngineOptions& options) {
     RefuseValue("--device", text, "cpu, reference, sim, cuda or cuda:N");
   }
   options.device = *device;
+  options.device_index = index;
 }
 
 void SetCpuIsa(const std::string& text, EngineOptions& options) {
@@ -311,7 +312,8 @@ void AddEngineFlags(CLI::App& app, EngineOptions& options) {
          "size at which the trace ends; what follows is counted as lost")
       ->default_str("1GiB");
   app.add_flag_callback(
-      "--deterministic", [] {}, "same tokens whatever the batch; cpu, reference and sim always are");
+      "--deterministic", [&options] { options.deterministic = true; },
+      "same tokens whatever the batch; cpu, reference and sim always are");
 }
 
 static void AddChatFlags(CLI::App& app, ModelFlags& flags) {

@@ -93,7 +93,8 @@ class AttentionTest : public testing::KernelTest {
   void RunPrefill(const AttentionCase& c, const AttentionData& data, KvStorage storage,
                   const AttentionValues& expected) {
     Inputs inputs(c, data);
-    const std::vector<PrefillTile> plan = PlanPrefill(data.cu_q_lens(), c.num_heads / c.num_kv_heads);
+    std::vector<PrefillTile> plan;
+    PlanPrefill(data.cu_q_lens(), c.num_heads / c.num_kv_heads, &plan);
     const DeviceArray<PrefillTile> tiles(plan);
     auto params = inputs.Make<PagedPrefillParams>(c, data);
     params.cu_q_lens = inputs.cu_q_lens.data(), params.tiles = tiles.data();

@@ -1,0 +1,135 @@
+// Tiny models through the CUDA backend on the emulator, against their oracles.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/model/model_test_util.h"
+#include "tests/simt/simt_test.h"
+#include "tests/testing/step_driver.h"
+#include "tests/testing/tiny_oracle.h"
+
+namespace quire::testing {
+namespace {
+
+// Ids must agree where the oracle's gap exceeds it, log-probabilities within it: products and the KV cache are in f16.
+constexpr float kGap = 0.05f;
+
+class SimtModelTest : public simt::SimtTest, public ::testing::WithParamInterface<std::string> {
+ protected:
+  void SetUp() override {
+    SimtTest::SetUp();
+    oracle_ = LoadOracle(GetParam());
+    if (!oracle_) GTEST_SKIP() << "no oracle data for " << GetParam();
+  }
+
+  std::unique_ptr<ModelRunner> Make(int32_t block_size, bool deterministic) {
+    auto runner =
+        MakeRunner(oracle_->path, {.kind = DeviceKind::kCuda, .deterministic = deterministic, .num_threads = 1},
+                   {.block_size = block_size, .num_kv_tokens = 1024, .max_num_batched_tokens = 256});
+    EXPECT_TRUE(runner.ok()) << runner.status();
+    return runner.ok() ? *std::move(runner) : nullptr;
+  }
+
+  std::optional<Oracle> oracle_;
+};
+
+// The emulator is slow: sequences up to this length.
+constexpr size_t kMaxLength = 64;
+
+TEST_P(SimtModelTest, PrefillThenDecodeOfABatchContinuesAsTheOracleDoes) {
+  const std::unique_ptr<ModelRunner> runner = Make(/*block_size=*/16, /*deterministic=*/false);
+  ASSERT_NE(runner, nullptr);
+  StepDriver driver(*runner);
+  std::vector<StepPart> parts;
+  std::vector<const OracleSequence*> wanted;
+  for (const OracleSequence& want : oracle_->sequences) {
+    if (want.ids.size() > kMaxLength) continue;
+    wanted.push_back(&want);
+    parts.push_back({.sequence = driver.Add(want.ids),
+                     .num_tokens = static_cast<int32_t>(want.ids.size()),
+                     .sample_from = 0,
+                     .num_logprobs = -1});
+  }
+  ASSERT_GE(parts.size(), 3u);
+  float worst = 0;
+  for (size_t step = 0; step < 8; ++step) {
+    auto outputs = driver.Step(parts);
+    ASSERT_TRUE(outputs.ok()) << outputs.status();
+    for (size_t s = 0; s < parts.size(); ++s) {
+      SCOPED_TRACE(s);
+      const OracleSequence& want = *wanted[s];
+      const std::vector<RowOutput>& rows = (*outputs)[s].samples;
+      if (step == 0) {
+        for (const RowOutput& row : rows) {
+          if (want.argmax_gap[row.position] <= kGap) continue;
+          EXPECT_EQ(row.token_id, want.argmax[row.position]) << row.position;
+        }
+        const std::vector<float> got = LogprobsById(rows.back(), runner->vocab_size());
+        for (size_t id = 0; id < got.size(); ++id) worst = std::max(worst, std::abs(got[id] - want.last_logprobs[id]));
+      }
+      if (want.greedy_gap[step] > kGap) {
+        EXPECT_EQ(rows.back().token_id, want.greedy[step]) << "step " << step;
+      }
+      driver.Append(parts[s].sequence, want.greedy[step]);
+      parts[s] = {.sequence = parts[s].sequence, .num_tokens = 1};
+    }
+  }
+  EXPECT_LE(worst, kGap);
+  RecordProperty("worst", std::to_string(worst));
+}
+
+// Log-probabilities after the whole sequence, in pieces of `chunk` and with others beside it.
+std::vector<float> LogprobsAfter(ModelRunner& runner, const OracleSequence& want, int32_t chunk, bool alone) {
+  StepDriver driver(runner, /*seed=*/chunk);
+  const auto length = static_cast<int32_t>(want.ids.size());
+  const int sequence = driver.Add(want.ids), other = driver.Add(want.ids);
+  RowOutput last;
+  while (driver.num_computed(sequence) < length) {
+    const int32_t count = std::min(chunk, length - driver.num_computed(sequence));
+    std::vector<StepPart> parts = {{.sequence = sequence, .num_tokens = count, .num_logprobs = -1}};
+    if (!alone && driver.num_computed(other) < length) parts.push_back({.sequence = other, .num_tokens = 1});
+    auto outputs = driver.Step(parts);
+    EXPECT_TRUE(outputs.ok()) << outputs.status();
+    if (!outputs.ok()) return {};
+    last = (*outputs)[0].samples.back();
+  }
+  return LogprobsById(last, runner.vocab_size());
+}
+
+TEST_P(SimtModelTest, DeterministicRowsDoNotDependOnBatchChunkOrBlocks) {
+  const auto want = std::find_if(oracle_->sequences.begin(), oracle_->sequences.end(), [](const OracleSequence& s) {
+    return s.ids.size() > 20 && s.ids.size() <= kMaxLength;
+  });
+  ASSERT_NE(want, oracle_->sequences.end());
+  std::vector<float> first;
+  struct Way {
+    int32_t block_size, chunk;
+    bool alone;
+  };
+  for (const auto& [block_size, chunk, alone] : {Way{16, 64, true}, Way{32, 23, false}, Way{64, 5, true}}) {
+    SCOPED_TRACE(chunk);
+    const std::unique_ptr<ModelRunner> runner = Make(block_size, /*deterministic=*/true);
+    ASSERT_NE(runner, nullptr);
+    const std::vector<float> logprobs = LogprobsAfter(*runner, *want, chunk, alone);
+    if (first.empty()) first = logprobs;
+    EXPECT_EQ(logprobs, first);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SimtModelTest,
+                         ::testing::Values("gguf/tiny_llama_mix", "tiny/llama_gqa", "gguf/tiny_qwen2_q5"),
+                         [](const auto& test) {
+                           std::string name = test.param;
+                           std::replace(name.begin(), name.end(), '/', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace quire::testing
