@@ -39,6 +39,7 @@ bool EndsInRepetition(absl::Span<const int32_t> output, const RepetitionDetectio
 
 // What a constraint adds to a sample; null: nothing, for its sequence has none.
 const ConstrainedSample* ConstrainedOf(int32_t sample, const StepResult& result) {
+  if (result.constrained.empty()) return nullptr;
   const auto found = std::lower_bound(result.constrained.begin(), result.constrained.end(), sample,
                                       [](const ConstrainedSample& c, int32_t index) { return c.sample < index; });
   return found != result.constrained.end() && found->sample == sample ? &*found : nullptr;
@@ -212,7 +213,7 @@ void Scheduler::CommitToken(Sequence* sequence, const SampledToken& token, bool 
     if (ending_id) SetStop(group, token.token_id, &event);
   } else if (sequence->num_tokens() >= group.max_len) {
     event.finish_reason = FinishReason::kLength;
-  } else if (num_output > params.min_tokens &&
+  } else if (params.repetition_detection.max_pattern_size > 0 && num_output > params.min_tokens &&
              EndsInRepetition(absl::MakeConstSpan(sequence->tokens).last(num_output), params.repetition_detection)) {
     event.finish_reason = FinishReason::kRepetition;
   }
