@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "model/chat/arguments.h"
 #include "model/chat/builtins.h"
 #include "model/chat/cat.h"

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "absl/strings/ascii.h"
 #include "model/chat/attributes.h"
 #include "model/chat/cat.h"

@@ -1,5 +1,6 @@
 #include "model/chat/value.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 

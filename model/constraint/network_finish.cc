@@ -3,6 +3,7 @@
 #include <bitset>
 #include <memory>
 #include <numeric>
+#include <tuple>
 
 #include "kernels/base/status_macros.h"
 #include "model/constraint/network_builder.h"

@@ -1,5 +1,6 @@
 #include "model/constraint/regex_parser.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>

@@ -1,5 +1,6 @@
 #include "model/tokenizer/pre_tokenizer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/base/status_macros.h"

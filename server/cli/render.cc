@@ -1,6 +1,7 @@
 #include "server/cli/render.h"
 
 #include <array>
+#include <cstdint>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <iosfwd>
+#include <istream>
+#include <ostream>
 #include <string>
 
 #include "absl/status/status.h"

@@ -1,5 +1,6 @@
 #include "server/grpc/status_details.h"
 
+#include <cstdint>
 #include <random>
 #include <string>
 

@@ -1,6 +1,7 @@
 #include "server/http/http_errors.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <random>
 #include <string>

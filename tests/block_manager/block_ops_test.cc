@@ -1,5 +1,6 @@
 #include "tests/block_manager/block_ops.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <random>
 #include <vector>

@@ -117,6 +117,40 @@ def root_relative_includes(tree):
                 yield Finding(path, number, f"include {target} is no path from the root")
 
 
+# A header of the value brings what the key names.
+_BROUGHT_BY = {"utility": {"algorithm", "array", "functional", "map", "memory", "optional", "string", "string_view", "tuple", "vector",
+                           "variant", "absl/status/statusor.h", "absl/types/span.h"},
+               "ostream": {"fstream", "iomanip", "iostream", "sstream"}, "istream": {"fstream", "iostream", "sstream"},
+               "cstddef": {"cstdlib", "cstring", "string", "string_view", "vector", "array"},
+               "initializer_list": {"string", "vector", "map", "algorithm", "array"}, "string_view": {"string"},
+               "absl/status/status.h": {"absl/status/statusor.h"}, "absl/strings/string_view.h": {"absl/strings/str_cat.h", "absl/status/status.h", "absl/status/statusor.h"},
+               "cmath": {"cuda_fp16.h"}}
+
+
+def symbol_includes(tree):
+    """What a file uses of the standard library and of Abseil it includes, itself or by headers of ours: precompiled headers would
+    hide that it does not. include_symbols.json says which header a name is of."""
+    with open(os.path.join(os.path.dirname(__file__), "include_symbols.json"), encoding="utf-8") as file:
+        symbols = json.load(file)
+    header_of = {(space, name): header for space, headers in symbols.items() for header, names in headers.items()
+                 for name in names.split()}
+    included = {path: [target for _, _, target in includes(tree, path)] for path in tree.cpp()}
+    use = re.compile(r"\b(std|absl)::(\w+)|(?<![\w:.>])(u?int(?:8|16|32|64)_t)\b")
+    for path in tree.cpp():
+        reached, todo = set(), [path]
+        while todo:
+            for target in included.get(todo.pop(), []):
+                if target not in reached:
+                    reached.add(target)
+                    todo.append(target)
+        for number, line in tree.code_lines(path):
+            for space, name, integer in use.findall(line):
+                header = header_of.get((space or "std", name or integer))
+                if header and header not in reached and not _BROUGHT_BY.get(header, set()) & reached:
+                    reached.add(header)
+                    yield Finding(path, number, f"{space or 'std'}::{name or integer} needs <{header}>")
+
+
 def readme_in_every_folder(tree):
     """Each top-level folder, and each other one outside tests/ that holds C++, has a README.md."""
     folders = {p.split("/")[0] for p in tree.paths if "/" in p}
@@ -214,5 +248,5 @@ def clang_format(tree):
             yield Finding(match.group(1), int(match.group(2)), "not formatted: run clang-format -i")
 
 
-RULES = {rule.__name__: rule for rule in (include_direction, root_relative_includes, readme_in_every_folder, file_length,
+RULES = {rule.__name__: rule for rule in (include_direction, root_relative_includes, symbol_includes, readme_in_every_folder, file_length,
                                          ascii_only, machine_paths, banned_symbols, pragma_once, clang_format)}

@@ -109,6 +109,14 @@ class RulesTest(unittest.TestCase):
 
     # The other rules.
 
+    def test_symbols_and_their_headers(self):
+        self.write("model/c.h", '#pragma once\n#include "model/a.h"\nstd::vector<std::string> F(std::vector<int> x);\n')
+        self.expect("symbol_includes", "model/c.h", 3, "std::string needs <string>")
+        self.write("model/c.h", '#pragma once\n#include "model/a.h"\nabsl::Status F(std::vector<int> x); // std::string\n')
+        self.assertEqual(self.findings("symbol_includes"), [])
+        self.write("model/c.cc", "uint8_t x;\n")
+        self.expect("symbol_includes", "model/c.cc", 1, "std::uint8_t needs <cstdint>")
+
     def test_parent_include(self):
         self.write("model/x.cc", '#include "../kernels/b.h"\n')
         self.expect("root_relative_includes", "model/x.cc", 1, "leaves its folder")

@@ -2,7 +2,9 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstdint>
 #include <memory>
 #include <set>
 #include <string>

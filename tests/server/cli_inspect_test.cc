@@ -1,4 +1,5 @@
 // quire inspect: needs no server.
+#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -1,6 +1,7 @@
 // Tokenizers from GGUF files, and back to a tokenizer.json.
 #include <cstdint>
 #include <fstream>
+#include <limits>
 #include <string>
 #include <vector>
 

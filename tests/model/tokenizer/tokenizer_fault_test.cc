@@ -1,4 +1,5 @@
 // What went wrong in other engines (fault-cases.md, kinds Tokenization and Detokenization): each test has the row's id.
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <random>
