@@ -109,32 +109,40 @@ std::vector<Variant> AllVariants(const MatrixOptions& matrix) {
   };
 }
 
+// Each condition once, several in a run. The base runs on two threads.
 std::vector<Variant> MergedVariants(const MatrixOptions& matrix) {
   const int32_t large = matrix.large_pool_tokens, small = matrix.small_pool_tokens;
-  std::vector<Variant> variants = {
-      {.name = "64 at once", .pool_tokens = large},
-      {.name = "64 a step, block size 1", .block_size = 1, .pool_tokens = large, .max_num_batched_tokens = 64},
-      {.name = "small pool", .pool_tokens = small},
-      {.name = "cached, block size 32", .block_size = 32, .pool_tokens = large, .caching = true},
-      {.name = "cached, alone", .pool_tokens = large, .caching = true, .one_at_a_time = true},
+  return {
+      {.name = "64 at once, one thread", .pool_tokens = large},
+      {.name = "64 a step, block size 1, small pool",
+       .block_size = 1,
+       .pool_tokens = small,
+       .max_num_batched_tokens = 64,
+       .num_threads = 2},
+      {.name = "cached, alone, block size 32",
+       .block_size = 32,
+       .pool_tokens = large,
+       .caching = true,
+       .one_at_a_time = true,
+       .num_threads = 2},
       {.name = "cached, swap, small pool",
        .pool_tokens = small,
        .caching = true,
        .host_tokens = 2 * small,
-       .preemption = PreemptionMode::kSwap},
+       .preemption = PreemptionMode::kSwap,
+       .num_threads = 2},
   };
-  for (Variant& variant : variants) variant.num_threads = 2;
-  return variants;
 }
 
 std::vector<Variant> IsaVariants(const MatrixOptions& matrix) {
   std::vector<Variant> variants;
   if (matrix.device != DeviceKind::kCpu) return variants;
   const std::vector<CpuIsa> available = AvailableCpuIsas();
+  const CpuIsa base = matrix.isa == CpuIsa::kAuto ? available.back() : matrix.isa;
   for (const CpuIsa isa : {CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512}) {
     const std::string name(Name(isa));
     const int32_t num_requests = isa == CpuIsa::kScalar ? matrix.num_scalar_requests : matrix.num_isa_requests;
-    if (num_requests == 0 || isa == matrix.isa) continue;
+    if (num_requests == 0 || isa == base) continue;
     if (std::find(available.begin(), available.end(), isa) == available.end()) {
       std::printf("  this machine has no %s: skipped\n", name.c_str());
       continue;
@@ -153,7 +161,10 @@ std::vector<Variant> IsaVariants(const MatrixOptions& matrix) {
 
 void ExpectRowIndependence(const MatrixOptions& matrix) {
   const std::vector<WorkloadRequest> workload = MakeWorkload(matrix.workload);
-  const Variant base = {.name = "alone", .pool_tokens = matrix.large_pool_tokens, .one_at_a_time = true};
+  const Variant base = {.name = "alone",
+                        .pool_tokens = matrix.large_pool_tokens,
+                        .one_at_a_time = true,
+                        .num_threads = matrix.merge_variants ? 2 : 1};
   const WorkloadResult alone = RunVariant(matrix, workload, base);
   ASSERT_EQ(alone.ids.size(), workload.size());
 

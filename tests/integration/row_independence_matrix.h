@@ -16,7 +16,7 @@ struct MatrixOptions {
   int32_t max_model_len = 0;      // holds every request
   int32_t large_pool_tokens = 0;  // holds every request's blocks at once: nothing is evicted
   int32_t small_pool_tokens = 0;  // so few that at least 20 preemptions occur
-  bool merge_variants = false;    // fewer runs: block sizes go with other variants
+  bool merge_variants = false;    // fewer runs: each condition once, several in a run
   // First ones of the workload that each further instruction set and its scalar twin run.
   int32_t num_isa_requests = 0, num_scalar_requests = 0;
 };

@@ -26,7 +26,7 @@ TEST(RowIndependenceSmolLm2Test, SameIdsInEveryVariant) {
   const auto model = SmolLm2Path();
   if (!model) GTEST_SKIP() << "no SmolLM2 file: set QUIRE_TEST_MODEL or run deploy/quickstart";
   MatrixOptions options = SmolLm2Matrix(*model);
-  options.workload.prompt_skew = 4;
+  options.workload.prompt_skew = 6;
   options.merge_variants = true;
   options.num_isa_requests = 30;
   ExpectRowIndependence(options);
