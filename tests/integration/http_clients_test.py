@@ -1,9 +1,11 @@
 """Real clients at quired's HTTP port: OpenAI's own (whole, streamed, n, scores, errors, chat), Prometheus' parser, and
-the requests that lm-eval's `local-completions` makes, whose scores must be those of quire_offline.
+the requests that lm-eval's `local-completions` makes, whose scores must be those of quire_offline; lm-eval itself where
+`build/lm_eval` has it (tests/README.md).
 
 Usage: http_clients_test.py PYTHON QUIRED QUIRE_OFFLINE SOURCE_FOLDER. PYTHON is that of a virtual environment with the
 packages `openai` and `prometheus-client`, which tests/run makes; exits 77 (skipped) without it.
 """
+import glob
 import json
 import os
 import re
@@ -18,6 +20,7 @@ import urllib.error
 import urllib.request
 
 PYTHON, QUIRED, OFFLINE, SOURCE = sys.argv[1:5]
+LM_EVAL = os.path.join(SOURCE, "build/lm_eval/bin/lm_eval")
 if not os.path.exists(PYTHON):
     print("skipped: no Python packages openai and prometheus-client (no package index when tests/run was last run)")
     sys.exit(77)
@@ -51,7 +54,8 @@ def make_tokenizer(name, post_processor=None):
     }
     template = ("{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
                 "{% if add_generation_prompt %}assistant: {% endif %}")
-    config = {"eos_token": "</s>", "bos_token": "<s>", "chat_template": template}
+    config = {"eos_token": "</s>", "bos_token": "<s>", "chat_template": template,
+              "tokenizer_class": "PreTrainedTokenizerFast"}
     for name, value in (("tokenizer.json", tokenizer), ("tokenizer_config.json", config)):
         with open(os.path.join(folder, name), "w", encoding="utf-8") as out:
             json.dump(value, out)
@@ -275,10 +279,11 @@ def single(value):
 
 
 class LmEvalTest(unittest.TestCase):
-    """What lm-eval asks and reads, without lm-eval, which brings gigabytes of packages (torch)."""
+    """What lm-eval asks and reads. lm-eval itself brings most of a gigabyte of packages, so it is run only if it is there."""
 
     def setUp(self):
         self.asked = [(ids_of(row["question"]), ids_of(choice)) for row in rows() for choice in row["choices"]]
+        self.assertEqual(len(rows()), 200)
 
     def offline(self):
         requests = os.path.join(WORK.name, "requests.jsonl")
@@ -322,6 +327,25 @@ class LmEvalTest(unittest.TestCase):
             self.assertEqual(len(got), len(wanted))
             self.assertLess(max(abs(a - b) for a, b in zip(got, wanted)), 1e-6, f"batch {batch}")
             self.assertEqual(self.accuracy(got), self.accuracy(wanted))
+        self.assertEqual(daemon.stop(), 0)
+
+    @unittest.skipUnless(os.path.exists(LM_EVAL), "no lm-eval in build/lm_eval")
+    def test_lm_eval_itself_finds_the_scores_of_quire_offline(self):
+        wanted = self.offline()
+        daemon = Daemon()
+        for batch in (1, 16):
+            out = os.path.join(WORK.name, f"lm_eval_{batch}")
+            model = f"model=tiny,base_url={daemon.url}/v1/completions,tokenizer={TOKENIZER},max_length=512,max_retries=1"
+            subprocess.run([LM_EVAL, "--model", "local-completions", "--model_args", model, "--tasks", "counting", "--include_path",
+                            "tests/data/lm_eval", "--batch_size", str(batch), "--output_path", out, "--log_samples"], cwd=SOURCE,
+                           check=True, capture_output=True, env={**os.environ, "HF_HUB_OFFLINE": "1", "OPENAI_API_KEY": "none"})
+            with open(*glob.glob(out + "/**/samples_counting_*.jsonl", recursive=True), encoding="utf-8") as lines:
+                samples = sorted(map(json.loads, lines), key=lambda sample: sample["doc_id"])
+            got = [float(choice[0][0]) for sample in samples for choice in sample["resps"]]
+            self.assertEqual(len(got), len(wanted))
+            self.assertLess(max(abs(a - b) for a, b in zip(got, wanted)), 1e-6, f"batch {batch}")
+            with open(*glob.glob(out + "/**/results_*.json", recursive=True), encoding="utf-8") as file:
+                self.assertEqual(json.load(file)["results"]["counting"]["acc,none"], self.accuracy(wanted))
         self.assertEqual(daemon.stop(), 0)
 
     @staticmethod
