@@ -54,7 +54,7 @@ Sequence* Scheduler::AdmitFrom(Lane* lane, bool offline) {
 // One that has waited starts.
 void Scheduler::NoteStart(const Sequence& sequence) {
   const SequenceGroup& group = *sequence.group;
-  for (Sequence* passed : group.lane->waiting[group.request.offline]) {
+  for (Sequence* passed : group.lane->waiting[group.offline]) {
     if (BeforeInLane()(&sequence, passed)) break;
     passed->num_overtaken += !IsFollowing(*passed);  // that one advances meanwhile
   }

@@ -8,6 +8,7 @@ namespace {
 
 // The first broken rule of one sequence, or null. `plans`: in flight, the latest of which may hold it: `in_flight`.
 const char* BrokenRule(const Sequence& s, bool in_flight, int32_t plans, const BlockManager& blocks) {
+  if (s.planned_tokens != 0) return "is planned while no plan is made";
   switch (s.state) {
     case SequenceState::kWaiting:
       if (in_flight) return "does not run and is in flight";

@@ -65,7 +65,7 @@ bool Scheduler::IsEligible(const Sequence& victim, const Sequence& requester, El
   if (!Before()(&requester, &victim)) return false;
   if (eligible == Eligible::kRankedAfter) return true;
   const SequenceGroup &urgent = *requester.group, &group = *victim.group;
-  if (urgent.request.offline != group.request.offline) return group.request.offline;
+  if (urgent.offline != group.offline) return group.offline;
   return policy_->MayInterrupt(urgent, group);
 }
 
@@ -106,9 +106,7 @@ double Scheduler::RecomputedTokens(const Sequence& sequence, int32_t needed_bloc
 // priority, then the least work lost, then the last in rank. The first in order is never a victim, so it always
 // advances.
 Sequence* Scheduler::PickVictim(const Sequence* requester, Eligible eligible, int32_t needed_blocks) const {
-  const auto level = [](const Sequence& s) {
-    return std::make_pair(s.group->request.offline, s.group->request.priority);
-  };
+  const auto level = [](const Sequence& s) { return std::make_pair(s.group->offline, s.group->request.priority); };
   Sequence* best = nullptr;
   double best_lost = 0;
   for (Sequence* candidate : running_) {

@@ -53,7 +53,7 @@ void Scheduler::WakeSiblings(SequenceGroup* group) {
 
 // They start as any other does, but need no tokens of the step.
 void Scheduler::RideEqualPrompts(const Sequence& producer, int32_t logits_row, absl::Time now, SchedulePlan* plan) {
-  const bool offline = producer.group->request.offline;
+  const bool offline = producer.group->offline;
   if (preempted_ || (offline && waiting_.has_online())) return;
   const int32_t max_overtakes = policy_->window().max_overtakes;
   const Sequence* passed = nullptr;  // the first in rank that does not ride
@@ -89,7 +89,6 @@ void Scheduler::Ride(Sequence* sequence, int32_t logits_row, absl::Time now, Sch
   Start(sequence);
   SetState(sequence, SequenceState::kRunning);
   SetCommitted(sequence, sequence->committed - sequence->num_uncomputed());  // another computes these
-  sequence->planned_tokens = 0;
   const int32_t sample = AddSample(*sequence, sequence->num_tokens(), logits_row, plan);
   NoteScheduled(sequence, sequence->num_tokens(), sample, now);
   plan->riders.push_back({sequence, sample});

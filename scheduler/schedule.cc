@@ -7,17 +7,7 @@
 namespace quire {
 namespace {
 
-constexpr float kGreedyBelow = 1e-5f;  // SamplingParams::temperature
 constexpr int32_t kSparedRequests = 8;
-
-// Rules that look at tokens have all of them there: none is in flight (needs_output).
-void SetRules(const Sequence& sequence, const SamplingRules& rules, SampleRow* row) {
-  row->rules = &rules;
-  row->mirostat_bound = sequence.mirostat_bound;
-  if (!rules.sees_tokens()) return;
-  row->tokens = sequence.tokens;
-  row->prompt_len = sequence.group->prompt_len();
-}
 
 }  // namespace
 
@@ -69,10 +59,11 @@ void Scheduler::MakePlan(double seconds, absl::Time now, SchedulePlan* plan) {
   prefills_in_flight_.clear();
   budget_.Reset(options_.max_num_batched_tokens, seconds);
   preempted_ = false;
-  for (Sequence* sequence : running_) {
-    sequence->planned_tokens = 0;
-    if (InFlight(*sequence) && sequence->num_tokens() - sequence->num_computed > 1) {
-      prefills_in_flight_.push_back(sequence);
+  if (num_in_flight() > 0) {
+    for (Sequence* sequence : running_) {
+      if (InFlight(*sequence) && sequence->num_tokens() - sequence->num_computed > 1) {
+        prefills_in_flight_.push_back(sequence);
+      }
     }
   }
   PlanClass(false);
@@ -118,7 +109,7 @@ void Scheduler::PlanRunning(bool offline) {
   const bool rotate = num_running_ > budget_.tokens() || (offline && budget_.timed());
   if (!rotate) {
     for (Sequence* sequence : running_) {
-      if (sequence->group->request.offline == offline) PlanRow(sequence);
+      if (sequence->group->offline == offline) PlanRow(sequence);
     }
   } else {
     order_.assign(running_.begin(), running_.end());
@@ -128,7 +119,7 @@ void Scheduler::PlanRunning(bool offline) {
     for (Sequence* sequence : order_) {
       if (budget_.tokens() == 0) break;
       const bool decode = sequence->num_uncomputed() == 1;
-      if (sequence->group->request.offline != offline) continue;
+      if (sequence->group->offline != offline) continue;
       if (offline && !budget_.HasTimeForRow(sequence->num_planned, decode)) continue;
       PlanRow(sequence);
     }
@@ -160,7 +151,7 @@ void Scheduler::PlanPrefills(bool offline) {
   const size_t first = prefills_.size();
   for (Sequence* sequence : running_) {
     const bool prefill = sequence->num_uncomputed() > 1 || sequence->num_planned < sequence->group->prompt_len();
-    if (prefill && sequence->planned_tokens > 0 && sequence->group->request.offline == offline) {
+    if (prefill && sequence->planned_tokens > 0 && sequence->group->offline == offline) {
       prefills_.push_back(sequence);
     }
   }
@@ -189,19 +180,8 @@ void Scheduler::FillPlan(absl::Time now, SchedulePlan* plan) {
   const size_t num_running = running_.size();  // riders come behind
   for (size_t i = 0; i < num_running; ++i) {
     Sequence* sequence = running_[i];
-    if (sequence->planned_tokens == 0 || !CutToPages(sequence)) continue;
-    ScheduledSequence& entry = plan->sequences.emplace_back();
-    entry.sequence = sequence;
-    entry.start = sequence->num_planned;
-    entry.num_tokens = sequence->planned_tokens;
-    entry.first_row = plan->num_tokens;
-    AddRows(*sequence, &entry, plan);
-    NoteScheduled(sequence, entry.start + entry.num_tokens, entry.sample, now);
-    if (entry.start + entry.num_tokens == sequence->group->prompt_len()) AddRiders(&entry, now, plan);
-    plan->num_tokens += entry.num_tokens;
-    plan->load.Add(entry.start, entry.num_tokens, entry.num_tokens == 1 && entry.sample >= 0);
-    sequence->group->lane->served += entry.num_tokens;
-    if (sequence->committed > 0) SetCommitted(sequence, std::max(0, sequence->committed - entry.num_tokens));
+    if (sequence->planned_tokens > 0 && CutToPages(sequence)) AddToPlan(sequence, now, plan);
+    sequence->planned_tokens = 0;
   }
   if (plan->empty()) return;
   plan->copies.assign(copies_.begin(), copies_.end());
@@ -211,6 +191,21 @@ void Scheduler::FillPlan(absl::Time now, SchedulePlan* plan) {
   if (blocks_->integrity_enabled()) blocks_->TakeIntegrityWork(&plan->integrity);
   plan->step = ++step_;
   stats_.steps = step_;
+}
+
+void Scheduler::AddToPlan(Sequence* sequence, absl::Time now, SchedulePlan* plan) {
+  ScheduledSequence& entry = plan->sequences.emplace_back();
+  entry.sequence = sequence;
+  entry.start = sequence->num_planned;
+  entry.num_tokens = sequence->planned_tokens;
+  entry.first_row = plan->num_tokens;
+  AddRows(*sequence, &entry, plan);
+  NoteScheduled(sequence, entry.start + entry.num_tokens, entry.sample, now);
+  if (entry.start + entry.num_tokens == sequence->group->prompt_len()) AddRiders(&entry, now, plan);
+  plan->num_tokens += entry.num_tokens;
+  plan->load.Add(entry.start, entry.num_tokens, entry.num_tokens == 1 && entry.sample >= 0);
+  sequence->group->lane->served += entry.num_tokens;
+  if (sequence->committed > 0) SetCommitted(sequence, std::max(0, sequence->committed - entry.num_tokens));
 }
 
 // With layer groups a step may have to end earlier: pages within windows are there for the token behind the computed
@@ -257,24 +252,18 @@ void Scheduler::AddScores(const Sequence& sequence, ScheduledSequence* entry, Sc
 int32_t Scheduler::AddSample(const Sequence& sequence, int32_t num_tokens, int32_t logits_row,
                              SchedulePlan* plan) const {
   const SequenceGroup& group = *sequence.group;
-  const SamplingParams& params = group.request.params;
-  SampleRow& row = plan->samples.emplace_back();
+  SampleRow& row = plan->samples.emplace_back(sequence.sample_row);
   row.logits_row = logits_row;
-  row.temperature = params.temperature < kGreedyBelow ? 0 : params.temperature;
-  row.min_p = params.min_p;
-  row.top_k = params.top_k;
-  row.top_p = params.top_p;
-  row.seed = params.seed;
-  row.sequence_index = static_cast<uint32_t>(sequence.index);
-  row.output_position = static_cast<uint32_t>(num_tokens - group.prompt_len());
-  row.num_logprobs = params.logprobs.value_or(SampleRow::kNoLogprobs);
-  if (group.beams != nullptr) {  // which bans ids itself
-    row.num_logprobs = std::max(row.num_logprobs, BeamSearch::NumCandidates(params.beam_width, group.ending_ids));
-  } else if (static_cast<int64_t>(row.output_position) < params.min_tokens) {
-    row.banned_ids = group.ending_ids;
+  const int32_t num_output = num_tokens - group.prompt_len();
+  row.output_position = static_cast<uint32_t>(num_output);
+  if (!row.banned_ids.empty() && num_output >= group.request.params.min_tokens) row.banned_ids = {};
+  if (row.rules != nullptr) {
+    row.mirostat_bound = sequence.mirostat_bound;
+    if (row.rules->sees_tokens()) {  // all of them are there: none is in flight (needs_output)
+      row.tokens = sequence.tokens;
+      row.prompt_len = group.prompt_len();
+    }
   }
-  row.wants_processed_logprobs = params.processed_logprobs;
-  if (params.rules != nullptr) SetRules(sequence, *params.rules, &row);
   return static_cast<int32_t>(plan->samples.size()) - 1;
 }
 

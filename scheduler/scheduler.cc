@@ -12,6 +12,7 @@ namespace quire {
 namespace {
 
 constexpr int32_t kMaxSequencesPerRequest = 64;
+constexpr float kGreedyBelow = 1e-5f;  // SamplingParams::temperature
 
 SequenceOutput EventOf(const Sequence& sequence, FinishReason reason, const absl::Status& error, absl::Time now) {
   SequenceOutput event;
@@ -23,11 +24,32 @@ SequenceOutput EventOf(const Sequence& sequence, FinishReason reason, const absl
   return event;
 }
 
+// What all samples of a sequence have in common.
+void SetSampleRow(const SequenceGroup& group, Sequence* sequence) {
+  const SamplingParams& params = group.request.params;
+  SampleRow& row = sequence->sample_row;
+  row.temperature = params.temperature < kGreedyBelow ? 0 : params.temperature;
+  row.min_p = params.min_p;
+  row.top_k = params.top_k;
+  row.top_p = params.top_p;
+  row.seed = params.seed;
+  row.sequence_index = static_cast<uint32_t>(sequence->index);
+  row.num_logprobs = params.logprobs.value_or(SampleRow::kNoLogprobs);
+  if (group.beams != nullptr) {  // which bans ids itself
+    row.num_logprobs = std::max(row.num_logprobs, BeamSearch::NumCandidates(params.beam_width, group.ending_ids));
+  } else if (params.min_tokens > 0) {
+    row.banned_ids = group.ending_ids;
+  }
+  row.wants_processed_logprobs = params.processed_logprobs;
+  row.rules = params.rules.get();
+  if (row.rules != nullptr) sequence->mirostat_bound = 2 * row.rules->mirostat_tau;
+}
+
 }  // namespace
 
 bool Scheduler::Before::operator()(const Sequence* a, const Sequence* b) const {
   const SequenceGroup &ga = *a->group, &gb = *b->group;
-  if (ga.request.offline != gb.request.offline) return gb.request.offline;
+  if (ga.offline != gb.offline) return gb.offline;
   if (ga.lane != gb.lane && ga.lane->charge() != gb.lane->charge()) return ga.lane->charge() < gb.lane->charge();
   return BeforeInLane()(a, b);
 }
@@ -91,9 +113,8 @@ absl::Status Scheduler::Add(EngineRequest request) {
   if (!inserted) return absl::AlreadyExistsError(absl::StrFormat("handle %d is in use", handle));
   const ObservedCall call(observer_, [&](SchedulerObserver& o) { o.OnAdd(request); });
 
-  slot->second = std::make_unique<SequenceGroup>();
+  slot->second = std::make_unique<SequenceGroup>(std::move(request));
   SequenceGroup& group = *slot->second;
-  group.request = std::move(request);
   const SamplingParams& params = group.request.params;
   group.max_len =
       static_cast<int32_t>(std::min<int64_t>(int64_t{group.prompt_len()} + params.max_tokens, limits_.max_model_len));
@@ -102,15 +123,13 @@ absl::Status Scheduler::Add(EngineRequest request) {
   group.ending_ids.insert(group.ending_ids.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
   policy_->Place(&group, step_);
   group.arrival_number = num_arrivals_++;
-  num_offline_ += group.request.offline;
+  num_offline_ += group.offline;
   const int32_t num_sequences = std::max(params.n, params.beam_width);
   group.num_unfinished = num_sequences;
   group.sequences.reserve(num_sequences);
   for (int32_t i = 0; i < num_sequences; ++i) group.sequences.emplace_back(&group, i, blocks_->NewTable());
-  if (params.rules != nullptr) {
-    for (Sequence& sequence : group.sequences) sequence.mirostat_bound = 2 * params.rules->mirostat_tau;
-  }
   group.beams = MakeBeams(group);
+  for (Sequence& sequence : group.sequences) SetSampleRow(group, &sequence);
   group.foresees_tokens = group.beams == nullptr && !params.needs_output && !group.request.is_constrained;
   CountRequest(group, +1);
   SetState(&group.sequences[0], SequenceState::kWaiting);
@@ -174,7 +193,7 @@ SequenceGroup* Scheduler::Find(uint64_t handle) const {
 
 void Scheduler::SetState(Sequence* sequence, SequenceState state) {
   SequenceGroup& group = *sequence->group;
-  const auto level = std::make_pair(group.request.offline, group.request.priority);
+  const auto level = std::make_pair(group.offline, group.request.priority);
   if (sequence->state == SequenceState::kWaiting && !group.held) waiting_.Erase(sequence);
   if (sequence->state == SequenceState::kRunning) {
     running_changed_ = true;
@@ -254,7 +273,7 @@ void Scheduler::Retire(SequenceGroup* group) {
   ++(group->aborted ? stats_.requests_aborted : group->failed ? stats_.requests_failed : stats_.requests_finished);
   CountRequest(*group, -1);
   stats_.requests_held -= group->held;
-  num_offline_ -= group->request.offline;
+  num_offline_ -= group->offline;
   policy_->Forget(*group);
   const auto owner = groups_.find(group->request.handle);
   finished_groups_.push_back(std::move(owner->second));

@@ -167,6 +167,7 @@ class Scheduler {
   void PlanPrefills(bool offline);
   void PlanLeftover();
   void FillPlan(absl::Time now, SchedulePlan* plan);
+  void AddToPlan(Sequence* sequence, absl::Time now, SchedulePlan* plan);
   bool CutToPages(Sequence* sequence);
   void NoteScheduled(Sequence* sequence, int32_t num_planned, int32_t sample, absl::Time now);
   void AddRows(const Sequence& sequence, ScheduledSequence* entry, SchedulePlan* plan) const;

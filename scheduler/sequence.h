@@ -7,6 +7,7 @@
 
 #include "absl/types/span.h"
 #include "block_manager/block_manager.h"
+#include "kernels/ops.h"
 #include "model/token_constraint.h"
 
 namespace quire {
@@ -23,7 +24,10 @@ enum class SequenceState : uint8_t {
 // One sequence of a request: what is known of it (tokens), what is computed (num_computed of them have K and V in the
 // blocks of `table`), and what will be once the plans in flight have run. Plain state, changed by Scheduler alone, but
 // for `constraint` (token_constraints.h); a batch builder reads it.
-struct Sequence {
+//
+// First stands what every step touches, in as few cache lines as it takes: a thousand of them do not fit into the
+// first-level cache.
+struct alignas(64) Sequence {
   Sequence(SequenceGroup* owner, int32_t sequence_index, BlockTable empty_table)
       : group(owner), index(sequence_index), table(std::move(empty_table)) {}
 
@@ -38,30 +42,32 @@ struct Sequence {
   bool rides() const { return state == SequenceState::kRunning && table.empty(); }
 
   SequenceGroup* group;
-  int32_t index;  // 0 .. n - 1
+  std::vector<int32_t> tokens;  // prompt, then output; empty until the sequence is first admitted
+  int64_t last_step = 0;        // step number of the latest plan that holds it; 0: none
+  int32_t num_computed = 0;     // by plans that were committed
+  int32_t num_planned = 0;      // by these and by plans in flight: >= num_computed
+  int32_t planned_tokens = 0;   // in the plan being made; 0 while none is
+  int32_t last_sample = -1;     // what samples its next token there: an index into `samples`; -1: nothing does
+  int32_t committed = 0;        // tokens that its lane is charged for in advance
   SequenceState state = SequenceState::kBlocked;
-  std::vector<int32_t> tokens;                  // prompt, then output; empty until the sequence is first admitted
-  int32_t num_computed = 0;                     // by plans that were committed
-  int32_t num_planned = 0;                      // by these and by plans in flight: >= num_computed
+  SampleRow sample_row;  // as all its samples begin: what its request says
+
   std::unique_ptr<TokenConstraint> constraint;  // where it stands behind its output; null without either
+  // In-flight sharing, while running: the step number of the latest plan in which others follow it, and the least and
+  // the most tokens that one of them wants.
+  int64_t followed_step = 0;
+  int32_t index;             // 0 .. n - 1
+  float mirostat_bound = 0;  // as in SampleRow
+  int32_t least_awaited = 0, most_awaited = 0;
+  int64_t following_round = 0;  // while waiting: the latest round in which another computed this sequence's tokens
   BlockTable table;
-  PrefixKeys keys;             // of leading full blocks: at least those of the prompt
-  int64_t last_step = 0;       // step number of the latest plan that holds it; 0: none
-  float mirostat_bound = 0;    // as in SampleRow
-  int32_t last_sample = -1;    // what samples its next token there: an index into `samples`; -1: nothing does
-  int32_t planned_tokens = 0;  // in the plan being made or made last
-  int32_t committed = 0;       // tokens that its lane is charged for in advance
-  int32_t num_overtaken = 0;   // by sequences that started before it though ranked after
+
+  PrefixKeys keys;            // of leading full blocks: at least those of the prompt
+  int32_t num_overtaken = 0;  // by sequences that started before it though ranked after
   // How much of it the prefix cache held when that was last looked up, while waiting.
   int32_t probed_hit = 0;      // tokens
   int64_t probed_step = 0;     // 0: never
   int32_t probed_on_host = 0;  // blocks of it
-  // In-flight sharing. While waiting: the latest round in which another computed this sequence's tokens.
-  int64_t following_round = 0;
-  // While running: the step number of the latest plan in which others follow it, and the least and the most tokens that
-  // one of them wants.
-  int64_t followed_step = 0;
-  int32_t least_awaited = 0, most_awaited = 0;
 };
 
 }  // namespace quire

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -14,36 +15,45 @@ namespace quire {
 
 struct Lane;
 
-// One request: 1 .. n sequences that share a prompt. Plain state, changed by Scheduler alone.
-struct SequenceGroup {
-  int32_t prompt_len() const { return static_cast<int32_t>(request.prompt_ids.size()); }
+// One request: 1 .. n sequences that share a prompt. Plain state, changed by Scheduler alone. As in Sequence, what
+// every step touches comes first.
+struct alignas(64) SequenceGroup {
+  explicit SequenceGroup(EngineRequest taken)
+      : num_prompt_tokens(static_cast<int32_t>(taken.prompt_ids.size())),
+        offline(taken.offline),
+        request(std::move(taken)) {}
 
-  EngineRequest request;
-  int32_t max_len = 0;               // prompt + output tokens that a sequence may have
-  std::vector<Sequence> sequences;   // n of them, or as many as beams; never moves
-  std::unique_ptr<BeamGroup> beams;  // null without beam search
-  int32_t num_unfinished = 0;        // sequences
-  int32_t num_running = 0;           // sequences
-  std::vector<int32_t> ending_ids;   // eos ids unless ignored, then stop ids; banned while below min_tokens
-  int32_t next_score_position = 0;   // first prompt position whose score is still to be delivered; none: prompt_len
-  bool foresees_tokens = true;       // a row may be planned while the token it begins with is in flight
-  bool admitted = false;             // some sequence was, once
+  int32_t prompt_len() const { return num_prompt_tokens; }
+
+  const int32_t num_prompt_tokens;
+  int32_t max_len = 0;              // prompt + output tokens that a sequence may have
+  int32_t next_score_position = 0;  // first prompt position whose score is still to be delivered; none: prompt_len
+  int32_t num_unfinished = 0;       // sequences
+  int32_t num_running = 0;          // sequences
+  const bool offline;               // as in the request
+  bool foresees_tokens = true;      // a row may be planned while the token it begins with is in flight
+  bool admitted = false;            // some sequence was, once
   bool aborted = false, failed = false;
-  bool held = false;  // in no plan for now
+  bool held = false;                 // in no plan for now
+  std::unique_ptr<BeamGroup> beams;  // null without beam search
+  Lane* lane = nullptr;
+  int64_t first_step = 0, last_step = 0;
+
+  // For SequenceOutput.
+  int32_t num_preemptions = 0;
+  int32_t cached_tokens = 0;
+  absl::Time scheduled_time = absl::InfinitePast();
+  absl::Time first_token_time = absl::InfinitePast();
+  PrefixMatch prefix_match;  // of the first admission: also why no more was found
 
   // The order within its lane and class (online before offline): a lower rank goes first, then the earlier arrival. All
   // three are given by the policy once and never change, so that nothing waits for ever.
-  Lane* lane = nullptr;
   int64_t rank = 0;
   uint64_t arrival_number = 0;
 
-  // For SequenceOutput.
-  int32_t cached_tokens = 0;
-  PrefixMatch prefix_match;  // of the first admission: also why no more was found
-  int32_t num_preemptions = 0;
-  int64_t first_step = 0, last_step = 0;
-  absl::Time scheduled_time = absl::InfinitePast();
-  absl::Time first_token_time = absl::InfinitePast();
+  std::vector<Sequence> sequences;  // n of them, or as many as beams; never moves
+  std::vector<int32_t> ending_ids;  // eos ids unless ignored, then stop ids; banned while below min_tokens
+  EngineRequest request;
 };
 
 inline int32_t Sequence::num_foreseen() const {

@@ -14,18 +14,18 @@ void WaitingQueue::Insert(Sequence* sequence) {
   const SequenceGroup& group = *sequence->group;
   Lane* lane = group.lane;
   if (lane->waiting[0].empty() && lane->waiting[1].empty()) lanes_.push_back(lane);
-  lane->waiting[group.request.offline].insert(sequence);
+  lane->waiting[group.offline].insert(sequence);
   ++size_;
-  num_online_ += !group.request.offline;
+  num_online_ += !group.offline;
 }
 
 void WaitingQueue::Erase(Sequence* sequence) {
   const SequenceGroup& group = *sequence->group;
   Lane* lane = group.lane;
-  lane->waiting[group.request.offline].erase(sequence);
+  lane->waiting[group.offline].erase(sequence);
   if (lane->waiting[0].empty() && lane->waiting[1].empty()) std::erase(lanes_, lane);
   --size_;
-  num_online_ -= !group.request.offline;
+  num_online_ -= !group.offline;
 }
 
 Lane* WaitingQueue::FirstLane(bool offline, int64_t without_passed) const {
