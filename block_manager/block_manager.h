@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -75,8 +76,9 @@ struct BlockStats {
 
 // Whether copies to and from the host are worth their time, as whoever measures it says.
 struct HostUse {
-  bool demote = true;  // evicted blocks go to the host; otherwise nowhere
-  bool fetch = true;   // a match goes on over blocks that are there
+  // So many evicted blocks go to the host until this is said again; others go nowhere.
+  int64_t max_demotions = std::numeric_limits<int64_t>::max();
+  bool fetch = true;  // a match goes on over blocks that are there
 };
 
 // Why a match ended where it did.

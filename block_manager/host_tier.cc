@@ -12,7 +12,9 @@ namespace quire {
 // there. Either way the block may be free afterwards.
 bool BlockManager::Demote(BlockId block) {
   const EntryId entry = cache_.entry(block);
-  if (!has_host_tier() || copies_ == nullptr || !host_use_.demote || eviction_.IsKeptOffHost(entry)) return false;
+  if (!has_host_tier() || copies_ == nullptr || host_use_.max_demotions == 0 || eviction_.IsKeptOffHost(entry)) {
+    return false;
+  }
   const int32_t num_pages = pages_ == nullptr ? 0 : pages_->num_pages(block);
   while (!HasRoomOnHost(1, num_pages)) {
     const EntryId least = eviction_.NextOnHost();
@@ -20,6 +22,7 @@ bool BlockManager::Demote(BlockId block) {
     Forget(cache_.block(least));
     if (!cache_.Contains(block)) return true;  // it stood behind
   }
+  --host_use_.max_demotions;
   const BlockId on_host = pool_.Demote(block);
   cache_.Move(block, on_host);
   eviction_.SetOnHost(entry, true);

@@ -18,12 +18,19 @@ double Scheduler::ComputeSeconds(int32_t start, int32_t num_tokens) const {
   return seconds > 0 ? seconds : std::numeric_limits<double>::infinity();
 }
 
-// A block that goes to the host is to come back: two copies. Tokens at the beginning are the cheapest to compute.
+// A block that goes to the host is to come back: two copies. Tokens at the beginning are the cheapest to compute. As
+// long as nobody knows what a copy costs, a plan makes no more of them than it takes to learn it.
 void Scheduler::WeighHostCopies() {
   if (!blocks_->has_host_tier() || options_.preemption == PreemptionMode::kSwap) return;
   const double copy = host_copy_cost_.seconds_per_block() * blocks_->places_per_block();
   const double compute = ComputeSeconds(0, blocks_->block_size());
-  blocks_->SetHostUse({.demote = 2 * copy <= compute, .fetch = copy <= compute});
+  HostUse use = {.fetch = copy <= compute};
+  if (2 * copy > compute) {
+    use.max_demotions = 0;
+  } else if (!host_copy_cost_.known()) {
+    use.max_demotions = 1;
+  }
+  blocks_->SetHostUse(use);
 }
 
 bool Scheduler::IsSwapWorthwhile(const Sequence& sequence) const {

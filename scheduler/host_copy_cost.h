@@ -17,9 +17,10 @@ class HostCopyCost {
     }
   }
 
+  bool known() const { return blocks_ > 0; }
   // Of one block; 0 as long as nothing is known. It falls while nothing is copied, so that what was once too dear is
   // tried again.
-  double seconds_per_block() const { return blocks_ > 0 ? seconds_ / blocks_ : 0; }
+  double seconds_per_block() const { return known() ? seconds_ / blocks_ : 0; }
 
  private:
   static constexpr double kMemory = 0.9;

@@ -372,7 +372,8 @@ class BlockOps {
 
   void SetHostUse() {
     const int32_t use = source_.Below(8);
-    const HostUse host_use = {.demote = use != 1, .fetch = use != 2};
+    HostUse host_use = {.fetch = use != 2};
+    if (use == 1 || use == 3) host_use.max_demotions = use / 3;
     real_.SetHostUse(host_use);
     naive_.SetHostUse(host_use);
   }

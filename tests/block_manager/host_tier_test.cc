@@ -185,7 +185,7 @@ TEST_F(HostTierTest, TwoThatFindTheSameBlockOnTheHostBothGetIt) {
 
 TEST_F(HostTierTest, NothingIsCopiedThatIsNotWorthIt) {
   Stored(blocks, Iota(8));
-  blocks.SetHostUse({.demote = false, .fetch = true});
+  blocks.SetHostUse({.max_demotions = 0});
   Flush();
   EXPECT_TRUE(copies.empty());
   EXPECT_EQ(Match(blocks, Iota(8), KeysOf(Iota(8), kBlockSize)).miss, MissReason::kEvicted);
@@ -193,12 +193,20 @@ TEST_F(HostTierTest, NothingIsCopiedThatIsNotWorthIt) {
   blocks.SetHostUse({});
   Stored(blocks, Iota(8));
   Flush();
-  blocks.SetHostUse({.demote = true, .fetch = false});
+  blocks.SetHostUse({.fetch = false});
   const PrefixMatch match = Match(blocks, Iota(8), KeysOf(Iota(8), kBlockSize));
   EXPECT_EQ(match.num_tokens, 0);
   EXPECT_EQ(match.miss, MissReason::kCopyNotWorth);
   blocks.SetHostUse({});
   EXPECT_EQ(Hit(blocks, Iota(8)), 8);
+
+  copies.clear();
+  blocks.SetHostUse({.max_demotions = 1});
+  Stored(blocks, Iota(8, 400));
+  Flush();
+  Flush();
+  EXPECT_EQ(copies.size(), 1u);
+  blocks.SetHostUse({});
 
   // One that its holder keeps off the host, until it is used again.
   for (const bool used : {false, true}) {

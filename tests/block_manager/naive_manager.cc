@@ -174,7 +174,7 @@ std::string NaiveManager::Evict(absl::Span<const BlockCopy>* copies) {
   const Entry entry = entries_.at(victim);
   clock_ = std::max(clock_, entry.score);
   ++evictions_;
-  bool goes = options_.num_host_blocks > 0 && host_use_.demote && !entry.off_host;
+  bool goes = options_.num_host_blocks > 0 && host_use_.max_demotions > 0 && !entry.off_host;
   if (goes && free_host_.empty()) {
     const BlockId least = Least([this](BlockId b) { return IsHost(b) && IsLeaf(b, false); });
     const uint64_t serial = entry.serial;
@@ -190,6 +190,7 @@ std::string NaiveManager::Evict(absl::Span<const BlockCopy>* copies) {
   const BlockCopy copy = copies->front();
   copies->remove_prefix(1);
   if (copy.src != victim || free_host_.erase(copy.dst) == 0) return "a wrong copy to the host";
+  --host_use_.max_demotions;
   ++copied_out_;
   Move(victim, copy.dst);
   free_.insert(victim);

@@ -122,10 +122,11 @@ TEST(HostTierSchedulerTest, ASequenceWhoseCopyFailedWithAnotherStepBeginsAgain) 
   }
 }
 
-// Steps of a millisecond a token; `copy_seconds` for each block that is copied.
+// Steps of a millisecond a token; `copy_seconds` for each block that is copied. The first plan that copies finds out.
 SchedulerStats RunMeasured(double copy_seconds) {
   SchedulerHarness h(Crowded(PreemptionMode::kAuto));
   for (int32_t i = 0; i < 24; ++i) h.Add(Ids(kPrompt, i), Tokens(kOutput));
+  bool is_priced = false;
   while (h.scheduler.HasWork()) {
     h.scheduler.Schedule(h.now, &h.plan, &h.outputs);
     if (h.plan.empty()) continue;
@@ -133,12 +134,17 @@ SchedulerStats RunMeasured(double copy_seconds) {
     const auto copies = std::count_if(h.plan.copies.begin(), h.plan.copies.end(), [&](const BlockCopy& copy) {
       return h.blocks.IsHost(copy.src) || h.blocks.IsHost(copy.dst);
     });
+    if (!is_priced) {
+      EXPECT_LE(copies, 1);
+    }
+    is_priced = is_priced || copies > 0;
     h.result.host_copy_seconds = static_cast<double>(copies) * copy_seconds;
     const double seconds = 1e-3 * h.plan.num_tokens + h.result.host_copy_seconds;
     h.scheduler.Commit(h.plan, h.result, h.now, &h.outputs, seconds);
     EXPECT_EQ(h.scheduler.CheckInvariants(), absl::OkStatus());
     h.now += absl::Seconds(1);
   }
+  EXPECT_TRUE(is_priced);
   return h.scheduler.stats();
 }
 
