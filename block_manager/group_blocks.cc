@@ -234,16 +234,20 @@ absl::Status BlockManager::CheckPages() const {
     }
   }
   for (int32_t g = 0; g < pages_->num_groups(); ++g) {
+    const int32_t* const users_of = users.data() + static_cast<size_t>(g) * pool_.num_all_blocks();
+    const bool is_full = pages_->window(g) == 0;
     for (int32_t i = 1; i < pool_.num_all_blocks(); ++i) {
       const BlockId block{i};
-      const int32_t used = users[static_cast<size_t>(g) * pool_.num_all_blocks() + i];
-      const bool must_have = used > 0 || (pages_->window(g) == 0 && cache_.Contains(block));
-      if (pages_->users(g, block) != used || (must_have && !pages_->Has(g, block)) ||
-          (used == 0 && pages_->Has(g, block) && !cache_.Contains(block)) ||
+      const int32_t used = users_of[i];
+      const bool has = pages_->Has(g, block);
+      if (pages_->users(g, block) == used && !has && used == 0 && !is_full) continue;
+      const bool findable = cache_.Contains(block);
+      const bool must_have = used > 0 || (is_full && findable);
+      if (pages_->users(g, block) != used || (must_have && !has) || (used == 0 && has && !findable) ||
           (pages_->IsKept(g, block) && pool_.count(block) > 0 && !pool_.IsHost(block))) {
-        return absl::InternalError(absl::StrFormat(
-            "block %d has page %d in group %d: %d users, %d counted, findable %d", i,
-            static_cast<int32_t>(pages_->page(g, block)), g, used, pages_->users(g, block), cache_.Contains(block)));
+        return absl::InternalError(
+            absl::StrFormat("block %d has page %d in group %d: %d users, %d counted, findable %d", i,
+                            static_cast<int32_t>(pages_->page(g, block)), g, used, pages_->users(g, block), findable));
       }
     }
   }

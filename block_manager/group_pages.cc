@@ -137,13 +137,14 @@ absl::Status GroupPages::CheckInvariants() const {
     ++slid;
   }
   if (slid != num_slid_) return absl::InternalError(absl::StrFormat("%d pages slid, %d counted", slid, num_slid_));
-  for (size_t index = 0; index < page_of_.size(); ++index) {
-    const int32_t page = page_of_[index];
-    const bool on_host = static_cast<int32_t>(index % num_blocks_) >= num_device_blocks_;
-    if (page == 0 ? users_[index] != 0
-                  : nodes_[page].owner != static_cast<int32_t>(index) || IsHost(PageId{page}) != on_host) {
-      return absl::InternalError(absl::StrFormat("block %d of group %d: page %d, %d users", index % num_blocks_,
-                                                 index / num_blocks_, page, users_[index]));
+  for (int32_t index = 0, group = 0; group < static_cast<int32_t>(windows_.size()); ++group) {
+    for (int32_t block = 0; block < num_blocks_; ++block, ++index) {
+      const int32_t page = page_of_[index];
+      const bool on_host = block >= num_device_blocks_;
+      if (page == 0 ? users_[index] != 0 : nodes_[page].owner != index || IsHost(PageId{page}) != on_host) {
+        return absl::InternalError(
+            absl::StrFormat("block %d of group %d: page %d, %d users", block, group, page, users_[index]));
+      }
     }
   }
   QUIRE_RETURN_IF_ERROR(CheckPages(1, num_device_pages_));

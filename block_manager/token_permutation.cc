@@ -1,5 +1,7 @@
 #include "block_manager/token_permutation.h"
 
+#include <utility>
+
 #include "kernels/base/check.h"
 
 namespace quire {
@@ -20,6 +22,9 @@ TokenPermutation::TokenPermutation(const Key& key, int bits) : bits_(bits), key_
   QUIRE_CHECK(bits >= kMinBits && bits <= kMaxBits);
   for (int i = 0; i < kRounds; ++i)
     round_keys_[i] = Mix(key[i % 2] + static_cast<uint64_t>(i + 1) * 0x9e3779b97f4a7c15u);
+  auto known = std::make_shared<std::array<int32_t, kKnown>>();
+  for (uint32_t id = 0; id < kKnown; ++id) (*known)[id] = Permute(static_cast<int32_t>(id));
+  known_ = std::move(known);
 }
 
 int32_t TokenPermutation::Permute(int32_t id) const {

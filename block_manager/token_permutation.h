@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 
 namespace quire {
 
@@ -20,19 +21,24 @@ class TokenPermutation {
   // `bits` in [kMinBits, kMaxBits]: the vocabulary has at most 2^bits ids.
   TokenPermutation(const Key& key, int bits);
 
-  int32_t operator()(int32_t id) const { return bits_ == 0 ? id : Permute(id); }
+  int32_t operator()(int32_t id) const {
+    if (bits_ == 0) return id;
+    return static_cast<uint32_t>(id) < kKnown ? (*known_)[id] : Permute(id);
+  }
   bool Less(int32_t a, int32_t b) const { return (*this)(a) < (*this)(b); }
   bool is_identity() const { return bits_ == 0; }
   const Key& key() const { return key_; }
 
  private:
   static constexpr int kRounds = 8;
+  static constexpr uint32_t kKnown = 1024;  // the lowest ids are the most frequent ones of a vocabulary
 
   int32_t Permute(int32_t id) const;
 
   int bits_ = 0;
   Key key_ = {};
   std::array<uint64_t, kRounds> round_keys_ = {};
+  std::shared_ptr<const std::array<int32_t, kKnown>> known_;  // images of the first ids; shared by copies
 };
 
 }  // namespace quire

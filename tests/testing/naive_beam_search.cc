@@ -49,11 +49,15 @@ std::vector<NaiveHypothesis> NaiveBeamSearch(
         candidates.push_back({beams[b].logprob + token.logprob, b, token});
       }
     }
-    std::sort(candidates.begin(), candidates.end(), [](const Candidate& x, const Candidate& y) {
+    // Of a beam's candidates all but those that end go on, so among so many there are `width` that do.
+    const size_t most = std::min(candidates.size(), width + beams.size() * ending_ids.size());
+    const auto looked_at = candidates.begin() + static_cast<std::ptrdiff_t>(most);
+    std::partial_sort(candidates.begin(), looked_at, candidates.end(), [](const Candidate& x, const Candidate& y) {
       if (x.logprob != y.logprob) return x.logprob > y.logprob;
       if (x.parent != y.parent) return x.parent < y.parent;
       return x.token.token_id < y.token.token_id;
     });
+    candidates.erase(looked_at, candidates.end());
     std::vector<NaiveBeam> next;
     for (size_t i = 0; i < candidates.size(); ++i) {
       const bool over = length == max_output || ends(candidates[i].token.token_id);

@@ -30,7 +30,7 @@ BlockManagerOptions BlocksOf(const HarnessOptions& options) {
   // Where all groups slide, blocks outnumber pages.
   const std::vector<int32_t>& windows = options.group_windows;
   const bool all_slide = std::count(windows.begin(), windows.end(), 0) == 0 && !windows.empty();
-  const int32_t blocks_per_page = all_slide ? 8 : 1;
+  const int32_t blocks_per_page = all_slide ? 4 : 1;
   const BlockManagerOptions blocks = {.num_blocks = options.num_blocks * blocks_per_page,
                                       .block_size = options.block_size,
                                       .enable_prefix_cache = options.prefix_caching,
