@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 try:
@@ -118,9 +119,9 @@ sys.stdin.read()
 class Daemon:
     """A quired that serves, or its exit code if it never did."""
 
-    def __init__(self, *args, listen="127.0.0.1:0"):
+    def __init__(self, *args, listen="127.0.0.1:0", kv_blocks=512):
         self.process = subprocess.Popen([QUIRED, "--model", MODEL, "--device", "sim", "--http-listen", "", "--grpc-listen", listen,
-                                         "--kv-blocks", "512", *args], stderr=subprocess.PIPE, text=True)
+                                         "--kv-blocks", str(kv_blocks), *args], stderr=subprocess.PIPE, text=True)
         self.lines = []
         self.address = None
         for line in self.process.stderr:
@@ -144,11 +145,13 @@ class Daemon:
         return self.wait()
 
 
-def stream(channel, max_tokens):
+def stream(channel, max_tokens=None):
+    """Answers to a request without an end of its own; without max_tokens up to what a sequence may have."""
     call = channel.unary_stream("/quire.v1.Generation/GenerateStream", request_serializer=lambda b: b,
                                 response_deserializer=lambda b: b)
     # GenerateRequest{text = 3, stopping = 7{max_tokens = 1, ignore_eos = 6}}
-    return call(message(3, b"hello") + message(7, number(1, max_tokens) + number(6, 1)))
+    limit = b"" if max_tokens is None else number(1, max_tokens)
+    return call(message(3, b"hello") + message(7, limit + number(6, 1)))
 
 
 def chat(channel, text, max_tokens=2):
@@ -175,6 +178,12 @@ def running_and_waiting(channel):
     # GetStatsResponse{requests_running = 2, requests_waiting = 3}
     stats = fields(call(b""))
     return stats.get(2, 0), stats.get(3, 0)
+
+
+def preemptions(channel):
+    call = channel.unary_unary("/quire.v1.Generation/GetStats", request_serializer=lambda b: b,
+                               response_deserializer=lambda b: b)
+    return fields(call(b"")).get(11, 0)  # GetStatsResponse{preemptions = 11}
 
 
 def health(channel, service=b""):
@@ -319,6 +328,34 @@ class ProcessTest(unittest.TestCase):
                 pass
             self.assertEqual(completion_tokens(list(stream(channel, max_tokens=3))[-1]), 3)
         self.assertEqual(daemon.stop(), 0)
+
+    def test_B056_an_overloaded_tiny_pool_keeps_its_log_short_and_answers(self):
+        # On demand a minute: QUIRE_OVERLOAD_SECONDS=60.
+        seconds = float(os.environ.get("QUIRE_OVERLOAD_SECONDS", "2"))
+        daemon = Daemon("--block-size", "8", "--max-num-seqs", "16", "--sim-time-scale", "0.1", kv_blocks=20)
+        with grpc.insecure_channel(daemon.address) as channel:
+            end, tokens, errors = time.monotonic() + seconds, [], []
+
+            def overload():
+                try:
+                    while time.monotonic() < end or not tokens:
+                        tokens.append(completion_tokens(list(stream(channel))[-1]))
+                except grpc.RpcError as error:
+                    errors.append(error.details())
+
+            clients = [threading.Thread(target=overload) for _ in range(32)]
+            for client in clients:
+                client.start()
+            for client in clients:
+                client.join()
+            self.assertEqual(errors, [])
+            self.assertGreaterEqual(len(tokens), len(clients))
+            self.assertEqual(len(set(tokens)), 1)  # each filled what a sequence may
+            self.assertGreater(preemptions(channel), 0)
+            self.assertEqual(running_and_waiting(channel), (0, 0))
+            self.assertEqual(completion_tokens(list(stream(channel, max_tokens=3))[-1]), 3)
+        self.assertEqual(daemon.stop(), 0)
+        self.assertLess(sum(map(len, daemon.lines)), 1 << 20)
 
     def test_reflection_and_json_logs(self):
         daemon = Daemon("--log-format", "json")
