@@ -4,6 +4,7 @@ killed clients, reflection.
 Usage: server_process_test.py QUIRED. Needs python3-grpcio; exits 77 (skipped) without it. Messages are written and read
 byte by byte here, so no protobuf for Python is needed.
 """
+import atexit
 import json
 import os
 import re
@@ -122,6 +123,7 @@ class Daemon:
     def __init__(self, *args, listen="127.0.0.1:0", kv_blocks=512):
         self.process = subprocess.Popen([QUIRED, "--model", MODEL, "--device", "sim", "--http-listen", "", "--grpc-listen", listen,
                                          "--kv-blocks", str(kv_blocks), *args], stderr=subprocess.PIPE, text=True)
+        atexit.register(self.process.kill)  # a test that failed leaves it running
         self.lines = []
         self.address = None
         for line in self.process.stderr:
@@ -131,7 +133,7 @@ class Daemon:
                 self.address = match.group(1)
                 break
         # Somebody has to empty the pipe.
-        self.reader = threading.Thread(target=lambda: self.lines.extend(self.process.stderr))
+        self.reader = threading.Thread(target=lambda: self.lines.extend(self.process.stderr), daemon=True)
         self.reader.start()
 
     def wait(self):
