@@ -68,30 +68,16 @@ absl::StatusOr<CompletionRequest> ParseChatRequest(const HttpRequest& request, J
   GenerateRequest generate;
   generate.add_special_tokens = false;  // the template writes them
   JsonFields fields(body);
-  absl::Status nested;
-  out.model = generate.model = fields.String("model").value_or("");
-  out.request_id = fields.String("request_id").value_or("");
-  ReadStreamFields(fields, &out, &nested);
-  ReadSamplingFields(fields, &generate);
-  ReadStoppingFields(fields, &generate);
-  ReadServingFields(fields, &generate);
   ReadLogprobs(fields, &generate);
   RefuseOtherModes(fields);
-  generate.prompt_logprobs = fields.Int("prompt_logprobs");
-  out.prompt_logprobs = generate.prompt_logprobs.has_value();
-  out.return_token_ids = fields.Bool("return_token_ids").value_or(false);
   generate.max_tokens = fields.Int("max_completion_tokens");
   const std::optional<int64_t> max_tokens = fields.Int("max_tokens");  // OpenAI's older name
   if (!generate.max_tokens) generate.max_tokens = max_tokens;
   auto prompt = std::make_shared<ChatPrompt>(ReadChatPrompt(fields, &body));
   prompt->bytes = static_cast<int64_t>(request.body.size());
-  QUIRE_RETURN_IF_ERROR(fields.status());
-  QUIRE_RETURN_IF_ERROR(nested);
-  QUIRE_RETURN_IF_ERROR(ReadRequestHeaders(request, &out.request_id, &generate));
+  QUIRE_RETURN_IF_ERROR(ReadSharedFields(request, fields, &out, &generate));
   generate.prompt = std::move(prompt);
   generate.request_id = out.request_id;
-  generate.streamed = out.stream;
-  out.n = generate.n.value_or(1);
   out.prompts.push_back(std::move(generate));
   return out;
 }

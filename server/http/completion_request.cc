@@ -55,8 +55,7 @@ absl::Status ReadPrompts(const Json& body, const GenerateRequest& common, Comple
   return absl::OkStatus();
 }
 
-}  // namespace
-
+// stream and stream_options. What is wrong within the latter comes through *nested.
 void ReadStreamFields(JsonFields& fields, CompletionRequest* out, absl::Status* nested) {
   out->stream = fields.Bool("stream").value_or(false);
   const Json* const options = fields.Get("stream_options");
@@ -68,36 +67,42 @@ void ReadStreamFields(JsonFields& fields, CompletionRequest* out, absl::Status* 
   *nested = inner.status();
 }
 
+}  // namespace
+
+absl::Status ReadSharedFields(const HttpRequest& request, JsonFields& fields, CompletionRequest* out,
+                              GenerateRequest* generate) {
+  absl::Status nested;
+  out->model = generate->model = fields.String("model").value_or("");
+  out->request_id = fields.String("request_id").value_or("");
+  ReadStreamFields(fields, out, &nested);
+  ReadSamplingFields(fields, generate);
+  ReadStoppingFields(fields, generate);
+  ReadServingFields(fields, generate);
+  out->return_token_ids = fields.Bool("return_token_ids").value_or(false);
+  generate->prompt_logprobs = fields.Int("prompt_logprobs");
+  out->prompt_logprobs = generate->prompt_logprobs.has_value();
+  generate->streamed = out->stream;
+  out->n = generate->n.value_or(1);
+  QUIRE_RETURN_IF_ERROR(fields.status());
+  QUIRE_RETURN_IF_ERROR(nested);
+  return ReadRequestHeaders(request, &out->request_id, generate);
+}
+
 absl::StatusOr<CompletionRequest> ParseCompletionRequest(const HttpRequest& request, const Json& body) {
   CompletionRequest out;
   GenerateRequest common;
   JsonFields fields(body);
-  absl::Status nested;
-  out.model = common.model = fields.String("model").value_or("");
-  out.request_id = fields.String("request_id").value_or("");
-  ReadStreamFields(fields, &out, &nested);
-  ReadSamplingFields(fields, &common);
-  ReadStoppingFields(fields, &common);
-  ReadServingFields(fields, &common);
-  out.echo = fields.Bool("echo").value_or(false);
-  out.return_token_ids = fields.Bool("return_token_ids").value_or(false);
+  out.echo = common.echo = fields.Bool("echo").value_or(false);
   common.logprobs = fields.Int("logprobs");
-  common.prompt_logprobs = fields.Int("prompt_logprobs");
-  out.prompt_logprobs = common.prompt_logprobs.has_value();
   common.max_tokens = fields.Int("max_tokens").value_or(kDefaultMaxTokens);
   RefuseUnlessEmpty(fields, "suffix");
-  QUIRE_RETURN_IF_ERROR(fields.status());
-  QUIRE_RETURN_IF_ERROR(nested);
-  QUIRE_RETURN_IF_ERROR(ReadRequestHeaders(request, &out.request_id, &common));
+  QUIRE_RETURN_IF_ERROR(ReadSharedFields(request, fields, &out, &common));
 
-  common.echo = out.echo;
   if (out.echo && common.logprobs && !common.prompt_logprobs) common.prompt_logprobs = common.logprobs;
   if (out.echo && common.max_tokens == 0) {
     out.prompt_only = true;  // one token runs, and is not shown
     common.max_tokens = 1;
   }
-  common.streamed = out.stream;
-  out.n = common.n.value_or(1);
   QUIRE_RETURN_IF_ERROR(ReadPrompts(body, common, &out));
   return out;
 }

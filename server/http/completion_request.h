@@ -30,7 +30,9 @@ struct CompletionRequest {
 // Ranges are the front end's business; what Quire cannot do is refused by name. Errors by InvalidField.
 absl::StatusOr<CompletionRequest> ParseCompletionRequest(const HttpRequest& request, const Json& body);
 
-// stream and stream_options. What is wrong within the latter comes through *nested.
-void ReadStreamFields(JsonFields& fields, CompletionRequest* out, absl::Status* nested);
+// Reads what bodies of both kinds have, and the headers, into *out and *generate, which is what its prompts have in
+// common. To be called when the other fields are read: the error is the first of `fields`, else of what was read here.
+absl::Status ReadSharedFields(const HttpRequest& request, JsonFields& fields, CompletionRequest* out,
+                              GenerateRequest* generate);
 
 }  // namespace quire
