@@ -1,92 +1,23 @@
-// OpenAI's API over the real engine on the simulated model, whose tokens are bytes.
+// /v1/completions and the small endpoints: the shapes of answers and refusals, on the simulated model.
 
-#include <unistd.h>
-
-#include <atomic>
-#include <fstream>
+#include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
-#include <random>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "model/sim_runner.h"
-#include "scheduler/engine_with_runner.h"
-#include "server/http/http_api.h"
-#include "server/http/http_server.h"
-#include "tests/scheduler/engine_test_util.h"
-#include "tests/server/http_client.h"
-#include "tests/testing/fake_tokenizer.h"
+#include "tests/server/http_completions_fixture.h"
 
 namespace quire {
 namespace {
 
 using ::nlohmann::json;
-using ::quire::testing::FakeTokenizer;
 using ::quire::testing::HttpClient;
+using ::quire::testing::HttpCompletionsTest;
 using ::quire::testing::ParseSse;
 using ::quire::testing::SseEvents;
-using ::quire::testing::StepGate;
-
-class HttpCompletionsTest : public ::testing::Test {
- protected:
-  explicit HttpCompletionsTest(const EngineOptions& engine_options = {}, const ApiKeyStore* keys = nullptr) {
-    SimRunnerOptions sim;
-    sim.config.vocab_size = 258;
-    sim.config.max_position_embeddings = 512;
-    sim.num_kv_blocks = 129;
-    sim.block_size = 16;
-    sim.time_scale = 0;
-    testing::RunnerHooks hooks;
-    hooks.before_step = [this](int64_t step, const ForwardBatch&) {
-      gate_.Pass(step);
-      return step == fails_at_ ? absl::InternalError("the device is gone") : absl::OkStatus();
-    };
-    auto runner = CreateSimRunner(sim);
-    EXPECT_TRUE(runner.ok()) << runner.status();
-    engine_ = *CreateEngineWithRunner(engine_options, sim.config,
-                                      std::make_unique<testing::HookedRunner>(*std::move(runner), hooks));
-    engine_->Start();
-    FrontendOptions options;
-    options.served_model_names = {"sim", "alias"};
-    options.seed = 1;
-    options.keys = keys;
-    frontend_ = std::make_unique<Frontend>(*engine_, tokenizer_, options);
-    api_ = std::make_unique<HttpApi>(
-        HttpApiOptions{.version = "1.2", .ping_interval = absl::Milliseconds(20), .metrics = nullptr});
-    HttpServerOptions server;
-    server.listen = "127.0.0.1:0";
-    server_ = *HttpServer::Start(server, [this](const auto& exchange) { api_->Handle(exchange); });
-  }
-  ~HttpCompletionsTest() override {
-    gate_.Open();
-    frontend_->Stop();
-    server_->Shutdown();
-  }
-  void Load() { api_->SetFrontend(frontend_.get()); }
-
-  static json Request(json fields = json::object()) {
-    json request = {{"prompt", "hello"}, {"max_tokens", 8}, {"seed", 5}, {"ignore_eos", true}};
-    if (!fields.is_null()) request.update(fields);  // {} is null
-    return request;
-  }
-  HttpClient::Reply Complete(const json& fields, const std::string& headers = "") {
-    HttpClient client(server_->address());
-    return client.Post("/v1/completions", Request(fields), headers);
-  }
-
-  FakeTokenizer tokenizer_;
-  StepGate gate_{INT64_MAX};
-  std::atomic<int64_t> fails_at_ = -1;  // this step fails
-  std::unique_ptr<Engine> engine_;
-  std::unique_ptr<Frontend> frontend_;
-  std::unique_ptr<HttpApi> api_;
-  std::unique_ptr<HttpServer> server_;
-};
 
 TEST_F(HttpCompletionsTest, EverythingIsUnavailableUntilTheModelIsLoaded) {
   HttpClient client(server_->address());
@@ -270,58 +201,6 @@ TEST_F(HttpCompletionsTest, B142ARefusalHasItsStatusInBothModes) {
   EXPECT_EQ(Complete({}, "X-Request-Timeout-Ms: soon\r\n").json()["error"]["param"], "x-request-timeout-ms");
 }
 
-std::string TextOf(const HttpClient::Reply& reply) { return reply.json()["choices"][0]["text"]; }
-
-// Each as it acts: the simulated model samples by rules as any other does.
-TEST_F(HttpCompletionsTest, SamplersOfTheRequestAct) {
-  Load();
-  const auto text = [this](const char* fields) {
-    json request = {{"temperature", 0}, {"max_tokens", 3}};
-    request.update(json::parse(fields));
-    return TextOf(Complete(request));
-  };
-  EXPECT_EQ(text(R"({"logit_bias": {"65": 100}})"), "AAA");
-  EXPECT_EQ(text(R"({"allowed_token_ids": [66], "temperature": 1})"), "BBB");
-  EXPECT_EQ(text(R"({"logit_bias": {"65": 100, "66": 60}, "bad_words": ["A"]})"), "BBB");
-  EXPECT_EQ(text(R"({"logit_bias": {"65": 100, "66": 60}, "bad_words": ["AA"]})"), "ABA");
-  EXPECT_EQ(text(R"({"logit_bias": {"65": 100}, "no_repeat_ngram_size": 2})").substr(0, 2), "AA");
-  EXPECT_NE(text(R"({"logit_bias": {"65": 100}, "no_repeat_ngram_size": 2})"), "AAA");
-  const std::string both = text(R"({"logit_bias": {"65": 100, "66": 100}, "repetition_penalty": 100})");
-  EXPECT_TRUE(both.substr(0, 2) == "AB" || both.substr(0, 2) == "BA") << both;
-  EXPECT_EQ(text(R"({"allowed_token_ids": [65, 66], "logit_bias": {"65": 30, "66": 28}, "frequency_penalty": 2,
-                     "presence_penalty": 2, "prompt": "AB"})")
-                .size(),
-            3u);
-  EXPECT_EQ(text(R"({"logit_bias": {"65": 100}, "dry_multiplier": 100, "dry_allowed_length": 1})").substr(0, 1), "A");
-  for (const char* const fields :
-       {R"({"top_n_sigma": 0.01, "temperature": 1})", R"({"top_k": 1, "temperature": 1, "xtc_probability": 0.5})",
-        R"({"typical_p": 1, "top_n_sigma": 0})"}) {
-    EXPECT_EQ(text(fields), text("{}")) << fields;
-  }
-  EXPECT_EQ(text(R"({"mirostat": 2, "mirostat_tau": 3, "temperature": 1})"),
-            text(R"({"mirostat": 2, "mirostat_tau": 3, "temperature": 1})"));
-  EXPECT_FALSE(text(R"({"use_beam_search": true, "n": 2})").empty());
-}
-
-TEST_F(HttpCompletionsTest, ARequestThatMayHaveNoTokenEndsAloneAndForGood) {
-  Load();
-  const HttpClient::Reply reply =
-      Complete({{"allowed_token_ids", {65}}, {"no_repeat_ngram_size", 1}, {"max_tokens", 2}});
-  EXPECT_EQ(reply.status, 500);
-  EXPECT_EQ(reply.headers.at("x-should-retry"), "false");
-  EXPECT_EQ(Complete({}).status, 200);
-}
-
-TEST_F(HttpCompletionsTest, ARunOfTheSameTokensEndsIt) {
-  Load();
-  const json choice = Complete({{"logit_bias", {{"65", 100}}},
-                                {"temperature", 0},
-                                {"repetition_detection", {{"max_pattern_size", 2}, {"min_count", 4}}}})
-                          .json()["choices"][0];
-  EXPECT_EQ(choice["text"], "AAAA");
-  EXPECT_EQ(choice["finish_reason"], "repetition");
-}
-
 TEST_F(HttpCompletionsTest, LongPromptsAreCutOnRequest) {
   Load();
   const auto echo = [this](json fields) {
@@ -337,46 +216,6 @@ TEST_F(HttpCompletionsTest, LongPromptsAreCutOnRequest) {
   const json fitted =
       Complete({{"prompt", std::string(2000, 'x')}, {"truncate_prompt_tokens", -1}, {"max_tokens", 12}}).json();
   EXPECT_EQ(fitted["usage"]["prompt_tokens"], 500);
-}
-
-TEST_F(HttpCompletionsTest, LogprobsOfThePromptAndOfWhatIsDrawn) {
-  Load();
-  const json choice = Complete({{"prompt", "ab"}, {"prompt_logprobs", 2}}).json()["choices"][0];
-  ASSERT_EQ(choice["prompt_logprobs"].size(), 3u);  // <bos> a b
-  EXPECT_TRUE(choice["prompt_logprobs"][0].is_null());
-  const json& a = choice["prompt_logprobs"][1];
-  EXPECT_TRUE(a.size() == 3 || (a.size() == 2 && a[std::to_string('a')]["rank"] <= 2)) << a;
-  EXPECT_EQ(a[std::to_string('a')]["decoded_token"], "a");
-  EXPECT_TRUE(choice["logprobs"].is_null());
-  const json drawn = Complete({{"allowed_token_ids", {65}}, {"logprobs", 5}, {"logprobs_mode", "processed_logprobs"}})
-                         .json()["choices"][0]["logprobs"];
-  EXPECT_EQ(drawn["top_logprobs"][0], json::parse(R"({"A": 0.0})"));
-  const json raw = Complete({{"allowed_token_ids", {65}}, {"logprobs", 5}}).json()["choices"][0]["logprobs"];
-  EXPECT_GE(raw["top_logprobs"][0].size(), 5u);
-  EXPECT_LT(raw["token_logprobs"][0], 0.0);
-}
-
-// B085: stops of several tokens cut a stream as they cut a whole answer.
-TEST_F(HttpCompletionsTest, B085StopsCutStreamsAndWholeAnswersAlike) {
-  Load();
-  for (int seed = 0; seed < 12; ++seed) {
-    const json open = {{"seed", seed}, {"max_tokens", 40}, {"allowed_token_ids", {65, 66, 67, 10, 32}}};
-    const std::string text = TextOf(Complete(open));
-    ASSERT_EQ(text.size(), 40u);
-    for (const size_t at : {0u, 7u, 20u, 35u}) {
-      json request = open;
-      request["stop"] = {"never", text.substr(at, 5)};
-      request["include_stop_str_in_output"] = seed % 2 == 0;
-      const HttpClient::Reply whole = Complete(request);
-      request["stream"] = true;
-      std::string streamed;
-      for (const json& event : ParseSse(Complete(request).body).objects)
-        streamed += event["choices"][0]["text"].get<std::string>();
-      EXPECT_EQ(streamed, TextOf(whole));
-      EXPECT_EQ(whole.json()["choices"][0]["stop_reason"], text.substr(at, 5));
-      EXPECT_EQ(streamed, text.substr(0, text.find(text.substr(at, 5)) + (seed % 2 == 0 ? 5 : 0)));
-    }
-  }
 }
 
 TEST_F(HttpCompletionsTest, B138NullIsTheSameAsAbsent) {
@@ -555,240 +394,6 @@ TEST_F(HttpCompletionsTest, B157UnknownFieldsAreIgnoredAndUnknownModelsAreNot) {
   const json plain = Complete({}).json()["choices"];
   EXPECT_EQ(Complete({{"max_token", 3}, {"x", {{"y", 1}}}, {"user", "me"}}).json()["choices"], plain);
   EXPECT_EQ(Complete({{"model", "sin"}}).json()["error"]["type"], "NotFoundError");
-}
-
-TEST_F(HttpCompletionsTest, B158OpenStreamsHoldUpNobody) {
-  Load();
-  gate_.OpenUntil(2);
-  std::vector<std::unique_ptr<HttpClient>> streams;
-  const unsigned count = 3 * std::thread::hardware_concurrency() + 8;
-  for (unsigned i = 0; i < count; ++i) {
-    streams.push_back(std::make_unique<HttpClient>(server_->address()));
-    streams.back()->Send(HttpClient::PostText("/v1/completions", Request({{"stream", true}}).dump()));
-  }
-  HttpClient client(server_->address());
-  for (int i = 0; i < 20; ++i) {
-    EXPECT_EQ(client.Get("/health").status, 200);
-    EXPECT_EQ(client.Get("/v1/models").status, 200);
-  }
-  client.Send(HttpClient::PostText("/v1/completions", Request().dump()));
-  gate_.Open();
-  EXPECT_EQ(client.Read().status, 200);
-  for (const auto& stream : streams) EXPECT_TRUE(ParseSse(stream->Read().body).done);
-}
-
-class HttpQueueTest : public HttpCompletionsTest {
- protected:
-  HttpQueueTest() : HttpCompletionsTest(Options()) {}
-  static EngineOptions Options() {
-    EngineOptions options;
-    options.max_queued_requests = 8;
-    options.scheduler.max_num_seqs = 4;
-    return options;
-  }
-};
-
-TEST_F(HttpQueueTest, B148EveryRequestBeyondTheLimitIsAnswered) {
-  Load();
-  gate_.OpenUntil(1);
-  std::vector<std::unique_ptr<HttpClient>> taken;
-  const auto send = [this] {
-    auto client = std::make_unique<HttpClient>(server_->address());
-    client->Send(HttpClient::PostText("/v1/completions", Request().dump()));
-    return client;
-  };
-  taken.push_back(send());
-  gate_.AwaitStep(1);  // it runs, and nothing else begins
-  for (int i = 0; i < 8; ++i) taken.push_back(send());
-  while (frontend_->GetEngineStats().requests_waiting < 8) std::this_thread::yield();
-  std::vector<std::unique_ptr<HttpClient>> refused;
-  for (int i = 0; i < 300; ++i) refused.push_back(send());
-  for (const auto& client : refused) {
-    const HttpClient::Reply reply = client->Read();
-    EXPECT_EQ(reply.status, 429);
-    EXPECT_EQ(reply.headers.count("retry-after"), 1u);
-  }
-  gate_.Open();
-  for (const auto& client : taken) EXPECT_EQ(client->Read().status, 200);
-  EXPECT_EQ(Complete({}).status, 200);
-}
-
-const ApiKeyStore& TestKeys() {
-  const std::string path = ::testing::TempDir() + "quire_http_keys_" + std::to_string(getpid());
-  std::ofstream(path) << "user-key team user\nadmin-key - admin\n";
-  static const auto* const kKeys = new ApiKeyStore(*ApiKeys::Load(path));
-  return *kKeys;
-}
-
-class HttpKeysTest : public HttpCompletionsTest {
- protected:
-  HttpKeysTest() : HttpCompletionsTest({}, &TestKeys()) {}
-};
-
-TEST_F(HttpKeysTest, NobodyIsAnsweredWithoutAKey) {
-  Load();
-  HttpClient client(server_->address());
-  for (const char* const path : {"/v1/models", "/metrics", "/version", "/openapi.json"}) {
-    const HttpClient::Reply reply = client.Get(path);
-    EXPECT_EQ(reply.status, 401) << path;
-    EXPECT_EQ(reply.headers.at("www-authenticate"), "Bearer");
-    EXPECT_EQ(reply.json()["error"]["type"], "AuthenticationError");
-    EXPECT_EQ(client.Get(path, "Authorization: Bearer guess\r\n").status, 401);
-    EXPECT_NE(client.Get(path, "Authorization: Bearer user-key\r\n").status, 401);
-  }
-  for (const char* const path : {"/health", "/ready"}) EXPECT_EQ(client.Get(path).status, 200) << path;
-  EXPECT_EQ(Complete({}).status, 401);
-  EXPECT_EQ(Complete({}, "Authorization: Basic dXNlci1rZXk=\r\n").status, 401);
-  const std::string user = "Authorization: bearer user-key\r\n", admin = "Authorization: Bearer admin-key\r\n";
-  EXPECT_EQ(Complete({}, user).status, 200);
-  // A name too long for a tenant is refused where it counts: from an admin.
-  const std::string tenant = "X-Tenant: " + std::string(5000, 't') + "\r\n";
-  EXPECT_EQ(Complete({}, user + tenant).status, 200);
-  EXPECT_EQ(Complete({}, admin + tenant).status, 400);
-  EXPECT_GE(frontend_->tenants().Find("team"), 1);
-}
-
-TEST_F(HttpCompletionsTest, AClientThatGoesEndsItsRequests) {
-  Load();
-  gate_.OpenUntil(2);
-  {
-    HttpClient client(server_->address());
-    client.Send(HttpClient::PostText("/v1/completions", Request({{"max_tokens", 400}, {"n", 3}}).dump()));
-    gate_.AwaitStep(2);
-  }
-  ASSERT_TRUE(server_->WaitSent(absl::InfiniteFuture()));  // by its having gone: no step has ended
-  gate_.Open();
-  EXPECT_TRUE(frontend_->WaitIdle(absl::InfiniteFuture()));
-  EXPECT_EQ(frontend_->GetEngineStats().requests_aborted, 1);
-}
-
-TEST_F(HttpCompletionsTest, SilentStreamsSayThatTheyAreThere) {
-  Load();
-  gate_.OpenUntil(1);
-  HttpClient client(server_->address());
-  client.Send(HttpClient::PostText("/v1/completions", Request({{"stream", true}}).dump()));
-  EXPECT_EQ(client.ReadHead().status, 200);
-  std::string body, chunk;
-  while (body.find(":") == std::string::npos && client.ReadChunk(&chunk)) body += chunk;
-  gate_.Open();
-  while (client.ReadChunk(&chunk)) body += chunk;
-  const SseEvents events = ParseSse(body);
-  EXPECT_GE(events.comments, 1);
-  EXPECT_TRUE(events.done);
-}
-
-TEST_F(HttpCompletionsTest, ReadersThatDoNotKeepUpDelayNobody) {
-  Load();
-  HttpClient slow(server_->address(), /*receive_bytes=*/4096);
-  slow.Send(HttpClient::PostText("/v1/completions", Request(json::parse(R"({"stream": true, "n": 64, "logprobs": 20,
-      "max_tokens": 450, "stream_options": {"include_usage": true}})"))
-                                                        .dump()));
-  EXPECT_EQ(slow.ReadHead().status, 200);
-  for (int i = 0; i < 20; ++i) EXPECT_EQ(Complete({}).status, 200);
-  std::string body;
-  for (std::string chunk; slow.ReadChunk(&chunk);) body += chunk;
-  const SseEvents events = ParseSse(body);
-  EXPECT_TRUE(events.done);
-  EXPECT_EQ(events.objects.back()["usage"]["completion_tokens"], 64 * 450);
-}
-
-TEST_F(HttpCompletionsTest, ManyClientsComeAndGo) {
-  Load();
-  std::vector<std::thread> clients;
-  std::atomic<int> answered = 0;
-  for (int c = 0; c < 16; ++c) {
-    clients.emplace_back([&, c] {
-      std::mt19937 random(c);
-      for (int i = 0; i < 12; ++i) {
-        HttpClient client(server_->address());
-        const json request =
-            Request({{"stream", random() % 2 == 0}, {"max_tokens", 1 + random() % 60}, {"n", 1 + random() % 3}});
-        client.Send(HttpClient::PostText("/v1/completions", request.dump()));
-        if (random() % 3 == 0) continue;
-        answered += client.Read().status == 200;
-      }
-    });
-  }
-  for (std::thread& client : clients) client.join();
-  EXPECT_GT(answered, 60);
-  EXPECT_TRUE(frontend_->WaitIdle(absl::InfiniteFuture()));
-  EXPECT_TRUE(server_->WaitSent(absl::InfiniteFuture()));
-  EXPECT_TRUE(engine_->WaitIdle(absl::InfiniteFuture()));
-  EXPECT_EQ(engine_->GetStats().kv_blocks_active, 0);
-  EXPECT_EQ(engine_->CheckInvariants(), absl::OkStatus());
-}
-
-TEST_F(HttpCompletionsTest, StructuredOutput) {
-  Load();
-  const auto text = [&](const json& fields) {
-    const HttpClient::Reply reply = Complete(fields);
-    EXPECT_EQ(reply.status, 200) << reply.body;
-    if (reply.status != 200) return std::string();
-    EXPECT_EQ(reply.json()["choices"][0]["finish_reason"], "stop");
-    return reply.json()["choices"][0]["text"].get<std::string>();
-  };
-  const json schema = json::parse(R"({"type": "object", "additionalProperties": false, "required": ["z", "a"],
-    "properties": {"z": {"const": 1}, "a": {"enum": ["x", "y"]}}})");
-  // The schema of a client's body keeps the order of its keys.
-  const std::string body =
-      R"({"prompt": "hi", "max_tokens": 200, "response_format": {"type": "json_schema", "json_schema":
-    {"name": "n", "strict": true, "schema": {"type": "object", "additionalProperties": false, "required": ["z", "a"],
-    "properties": {"z": {"const": 1}, "a": {"const": "x"}}}}}, "structured_outputs": {"disable_any_whitespace": true}})";
-  HttpClient client(server_->address());
-  client.Send(HttpClient::PostText("/v1/completions", body));
-  EXPECT_EQ(client.Read().json()["choices"][0]["text"], R"({"z":1,"a":"x"})");
-  for (const json& form :
-       {json({{"response_format", {{"type", "json_schema"}, {"json_schema", {{"schema", schema}}}}}}),
-        json({{"structured_outputs", {{"json", schema}}}}),
-        json({{"structured_outputs", {{"json", schema.dump()}}}})}) {
-    json fields = form;
-    fields["max_tokens"] = 400;
-    fields["structured_outputs"]["disable_any_whitespace"] = true;
-    EXPECT_EQ(json::parse(text(fields))["z"], 1);
-  }
-  EXPECT_EQ(text({{"structured_outputs", {{"regex", "a{3}b"}}}}), "aaab");
-  EXPECT_EQ(text({{"structured_outputs", {{"choice", {"only"}}}}}), "only");
-  EXPECT_EQ(text({{"structured_outputs", {{"grammar", "root ::= \"x\" \"y\""}}}}), "xy");
-  const json object = {{"response_format", {{"type", "json_object"}}}, {"max_tokens", 1}};
-  EXPECT_EQ(Complete(object).json()["choices"][0]["text"], "{");
-  EXPECT_EQ(Complete({{"response_format", {{"type", "text"}}}}).status, 200);
-}
-
-TEST_F(HttpCompletionsTest, StructuredOutputErrorsNameTheField) {
-  Load();
-  const auto param = [&](const json& fields) {
-    const HttpClient::Reply reply = Complete(fields);
-    EXPECT_EQ(reply.status, 400) << fields;
-    return reply.json()["error"]["param"];
-  };
-  EXPECT_EQ(param({{"response_format", {{"type", "xml"}}}}), "response_format.type");
-  EXPECT_EQ(param({{"response_format", json::object()}}), "response_format.type");
-  EXPECT_EQ(param({{"response_format", "json"}}), "response_format");
-  EXPECT_EQ(param({{"response_format", {{"type", "json_schema"}}}}), "response_format.json_schema");
-  const auto of_schema = [](const json& schema) {
-    return json({{"response_format", {{"type", "json_schema"}, {"json_schema", {{"schema", schema}}}}}});
-  };
-  const char* const where = "response_format.json_schema.schema";
-  EXPECT_EQ(param(of_schema(nullptr)), where);
-  EXPECT_EQ(param(of_schema(5)), where);
-  EXPECT_EQ(param(of_schema({{"if", true}})), where);
-  EXPECT_EQ(param({{"structured_outputs", {{"regex", "("}}}}), "structured_outputs.regex");
-  EXPECT_EQ(param({{"structured_outputs", {{"regex", 5}}}}), "structured_outputs.regex");
-  EXPECT_EQ(param({{"structured_outputs", {{"structural_tag", "x"}}}}), "structured_outputs.structural_tag");
-  EXPECT_EQ(param({{"structured_outputs", {{"regex", "a"}, {"choice", {"b"}}}}}), "structured_outputs.choice");
-  EXPECT_EQ(param({{"response_format", {{"type", "json_object"}}}, {"structured_outputs", {{"regex", "a"}}}}),
-            "structured_outputs.regex");
-}
-
-// B194: nested groups must not overflow a stack.
-TEST_F(HttpCompletionsTest, B194_NestedGroupsAreRefused) {
-  Load();
-  const std::string nested = std::string(20000, '(') + "a" + std::string(20000, ')');
-  for (const json& outputs : {json({{"regex", nested}}), json({{"grammar", "root ::= " + nested}}),
-                              json({{"json", {{"type", "string"}, {"pattern", nested}}}})}) {
-    EXPECT_EQ(Complete({{"structured_outputs", outputs}}).status, 400);
-  }
-  EXPECT_EQ(Complete({}).status, 200);
 }
 
 }  // namespace
