@@ -449,9 +449,10 @@ std::string Frontend::MakeRequestId(uint64_t handle) const {
   return absl::StrFormat("%08x%08x%08x%08x", bits[0], bits[1], bits[2], bits[3]);
 }
 
+// Of 53 bits: a client that reads numbers of JSON as doubles can give it back.
 uint64_t Frontend::NextSeed() {
   const std::array<uint32_t, 4> bits = Numbered(options_.seed, num_seeds_.fetch_add(1, std::memory_order_relaxed));
-  return (uint64_t{bits[1]} << 32) | bits[0];
+  return (uint64_t{bits[1] >> 11} << 32) | bits[0];
 }
 
 }  // namespace quire

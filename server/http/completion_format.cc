@@ -74,6 +74,7 @@ CompletionFormat::CompletionFormat(const Tokenizer& tokenizer, const CompletionR
       created_(created) {}
 
 void PromptEcho::Append(PromptInfo part) {
+  seed = part.seed;
   text += part.text;
   ids.insert(ids.end(), part.token_ids.begin(), part.token_ids.end());
   std::move(part.logprobs.begin(), part.logprobs.end(), std::back_inserter(logprobs));
@@ -91,6 +92,7 @@ Json CompletionFormat::Choice(const SequenceDelta& delta, const PromptEcho* prom
   }
   choice["finish_reason"] = FinishReasonOf(delta);
   choice["stop_reason"] = StopReasonOf(delta);
+  if (prompt != nullptr) choice["seed"] = prompt->seed;
   if (return_token_ids_) {
     if (echo != nullptr) choice["prompt_token_ids"] = echo->ids;
     choice["token_ids"] = delta.token_ids;

@@ -11,8 +11,10 @@
 
 namespace quire {
 
-// What is known of a prompt: text and ids with echo, log-probabilities of all ids if asked for.
+// What is known of a prompt: the seed of its choices, text and ids with echo, log-probabilities of all ids if asked
+// for.
 struct PromptEcho {
+  int64_t seed = 0;
   std::string text;
   std::vector<int32_t> ids;
   std::vector<PositionLogprobs> logprobs;

@@ -98,7 +98,9 @@ constexpr char kSchemas[] = R"json({
       "index": {"type": "integer"}, "text": {"type": "string"}, "message": {"type": "object"},
       "delta": {"type": "object"}, "logprobs": {"type": ["object", "null"]},
       "finish_reason": {"enum": ["stop", "length", "tool_calls", "repetition", null]},
-      "stop_reason": {"type": ["string", "integer", "null"]}}}},
+      "stop_reason": {"type": ["string", "integer", "null"]},
+      "seed": {"type": "integer", "format": "int64",
+        "description": "Given again, it makes the choice again. In a stream it comes with the first part of a choice."}}}},
     "usage": {"$ref": "#/components/schemas/Usage"}, "system_fingerprint": {"type": "null"}}},
   "Model": {"type": "object", "required": ["id", "object"], "properties": {
     "id": {"type": "string"}, "object": {"const": "model"}, "created": {"type": "integer"},

@@ -45,6 +45,40 @@ TEST_F(HttpSamplersTest, SamplersOfTheRequestAct) {
   EXPECT_FALSE(text(R"({"use_beam_search": true, "n": 2})").empty());
 }
 
+// B081: a request without a seed draws one of its own, and can be made again from the answer.
+TEST_F(HttpSamplersTest, B081_ASeedThatWasDrawnIsReturnedAndMakesTheAnswerAgain) {
+  Load();
+  const json open = {{"seed", nullptr}, {"temperature", 1}, {"max_tokens", 24}, {"n", 2}};
+  const json choices = Complete(open).json()["choices"];
+  const json again = Complete(open).json()["choices"];
+  EXPECT_NE(choices[0]["seed"], again[0]["seed"]);
+  EXPECT_NE(choices[0]["text"], again[0]["text"]);
+  ASSERT_TRUE(choices[0]["seed"].is_number_integer());
+  EXPECT_EQ(choices[0]["seed"], choices[1]["seed"]) << "one request, one seed";
+  EXPECT_LT(choices[0]["seed"].get<int64_t>(), int64_t{1} << 53);
+  json seeded = open;
+  seeded["seed"] = choices[0]["seed"];
+  EXPECT_EQ(Complete(seeded).json()["choices"], choices);
+
+  json streamed = open;
+  streamed["stream"] = true;
+  json texts = {"", ""}, seeds = {nullptr, nullptr};
+  for (const json& event : ParseSse(Complete(streamed).body).objects) {
+    const json& part = event["choices"][0];
+    const auto index = part["index"].get<size_t>();
+    EXPECT_EQ(part.contains("seed"), seeds[index].is_null()) << "with the first part alone";
+    if (part.contains("seed")) seeds[index] = part["seed"];
+    texts[index] = texts[index].get<std::string>() + part["text"].get<std::string>();
+  }
+  seeded["seed"] = seeds[0];
+  const json whole = Complete(seeded).json()["choices"];
+  for (size_t i : {0, 1}) EXPECT_EQ(whole[i]["text"], texts[i]);
+
+  const json several = Complete({{"seed", nullptr}, {"prompt", {"a", "b"}}}).json()["choices"];
+  EXPECT_NE(several[0]["seed"], several[1]["seed"]) << "each prompt has its own";
+  EXPECT_EQ(Complete({{"seed", -3}}).json()["choices"][0]["seed"], -3);
+}
+
 TEST_F(HttpSamplersTest, ARequestThatMayHaveNoTokenEndsAloneAndForGood) {
   Load();
   const HttpClient::Reply reply =
