@@ -167,16 +167,13 @@ absl::StatusOr<EngineSizes> SizeEngine(const EngineOptions& options, const Model
 
   const int32_t pool_tokens = LongestSequence(group_windows, sizes);
   const int32_t limit = std::min(config.max_position_embeddings, pool_tokens);
-  if (options.max_model_len > config.max_position_embeddings) {
-    return absl::FailedPreconditionError(absl::StrCat("--max-model-len ", options.max_model_len,
-                                                      " is above the model's ", config.max_position_embeddings));
+  const int32_t wanted = std::min(options.max_model_len, config.max_position_embeddings);
+  if (wanted > pool_tokens) {
+    return absl::FailedPreconditionError(absl::StrCat("--max-model-len ", wanted, " is above the ", pool_tokens,
+                                                      " tokens that ", sizes.num_kv_blocks, " KV blocks of ",
+                                                      sizes.block_size, " hold"));
   }
-  if (options.max_model_len > pool_tokens) {
-    return absl::FailedPreconditionError(absl::StrCat("--max-model-len ", options.max_model_len, " is above the ",
-                                                      pool_tokens, " tokens that ", sizes.num_kv_blocks,
-                                                      " KV blocks of ", sizes.block_size, " hold"));
-  }
-  sizes.max_model_len = options.max_model_len != 0 ? options.max_model_len : limit;
+  sizes.max_model_len = wanted != 0 ? wanted : limit;
   if (sizes.max_model_len < 2) {
     return absl::FailedPreconditionError(absl::StrCat("--max-model-len ", sizes.max_model_len,
                                                       " leaves no room for a prompt token and an output token"));

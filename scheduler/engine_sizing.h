@@ -24,7 +24,8 @@ absl::Status ValidateEngineOptions(const EngineOptions& options);
 // `block_bytes_per_token`: what a token takes up in a block, that is on the layers of one group. `memory_bytes`: what
 // the process may use; bounds the pool, and the default pool is a quarter of it and at most 4 GiB. REQUIRES: valid
 // options. kFailedPrecondition for a pool without a single block, for one above `memory_bytes` or 2^31 - 1 slots, for a
-// max_model_len above the model's or the pool's, or for a host tier above `memory_bytes`.
+// max_model_len above what the pool holds (above the model's, it is cut to that), or for a host tier above
+// `memory_bytes`.
 absl::StatusOr<EngineSizes> SizeEngine(const EngineOptions& options, const ModelConfig& config,
                                        int64_t block_bytes_per_token, int64_t memory_bytes,
                                        const std::vector<int32_t>& group_windows = {0});

@@ -70,11 +70,14 @@ FrontendOptions MakeFrontendOptions(const ServerConfig& config, const ApiKeyStor
   return options;
 }
 
-void LogEngine(const EngineInfo& info) {
+void LogEngine(const EngineInfo& info, int32_t max_model_len) {
   const int64_t tokens = int64_t{info.num_kv_blocks} * info.block_size;
   spdlog::info("{} on {}: {} KV blocks of {} tokens hold {} tokens, {} sequences of the full {} tokens",
                info.config.architecture, info.device, info.num_kv_blocks, info.block_size, tokens,
                tokens / std::max(info.max_model_len, 1), info.max_model_len);
+  if (max_model_len > info.max_model_len) {
+    spdlog::warn("--max-model-len {} is cut to the model's {}", max_model_len, info.max_model_len);
+  }
 }
 
 void LogChat(const ChatFormat& chat) {
@@ -214,7 +217,7 @@ int Serve(const ServerConfig& config, Signals& signals) {
   frontend_options.chat = *chat;
   Frontend frontend(**engine, **tokenizer, std::move(frontend_options));
   const EngineInfo& info = (*engine)->info();
-  LogEngine(info);
+  LogEngine(info, config.engine.max_model_len);
   LogChat(**chat);
   signals.SetEarlyExit(nullptr);
   if (keys != nullptr) signals.SetHangup([&] { ReloadKeys(config.api_key_file, *keys); });

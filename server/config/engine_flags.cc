@@ -283,7 +283,7 @@ void AddEngineFlags(CLI::App& app, EngineOptions& options) {
   AddIntFlag(app, "--threads", options.num_threads, 0, 256, "worker threads of the cpu device; 0: physical cores")
       ->capture_default_str();
   AddIntFlag(app, "--max-model-len", options.max_model_len, 2, 1 << 24,
-             "tokens of prompt and output; default: the model's, cut to what the pool can hold");
+             "tokens of prompt and output, cut to the model's; default: the model's, cut to what the pool can hold");
   AddPoolFlags(app, options);
   AddCacheFlags(app, options);
   AddStepFlags(app, options);

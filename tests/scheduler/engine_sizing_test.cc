@@ -102,15 +102,19 @@ TEST(SizeEngineTest, BlocksWinOverBytes) {
   EXPECT_EQ(sizes->max_model_len, 112) << "cut to what the pool holds";
 }
 
+TEST(SizeEngineTest, B046_B032_AContextAboveTheModelsIsTheModels) {
+  EngineOptions options;
+  options.max_model_len = 4096;
+  const auto sizes = SizeEngine(options, Config(), 1024, kGiB);
+  ASSERT_TRUE(sizes.ok()) << sizes.status();
+  EXPECT_EQ(sizes->max_model_len, 2048);
+}
+
 TEST(SizeEngineTest, RefusesWhatCannotWork) {
   EngineOptions options;
   options.kv_cache_bytes = 32767;
   EXPECT_THAT(Refusal(SizeEngine(options, Config(), 1024, kGiB).status()),
               AllOf(HasSubstr("--kv-cache-memory 32767"), HasSubstr("32768 bytes")));
-  options = {};
-  options.max_model_len = 2049;
-  EXPECT_THAT(Refusal(SizeEngine(options, Config(), 1024, kGiB).status()),
-              AllOf(HasSubstr("--max-model-len 2049"), HasSubstr("2048")));
   options = {};
   options.max_model_len = 65;
   options.num_kv_blocks = 2;
