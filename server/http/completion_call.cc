@@ -29,11 +29,17 @@ std::string ModelOf(const CompletionRequest& request, const Frontend& frontend) 
   return request.model.empty() ? frontend.options().served_model_names.front() : request.model;
 }
 
+// What a request says of its answer.
+void AddHeaders(const CompletionRequest& request, HttpResponse* answer) {
+  if (!request.request_id.empty()) answer->headers.emplace_back("X-Request-Id", request.request_id);
+  if (!request.ignored_fields.empty()) answer->headers.emplace_back("X-Ignored-Fields", request.ignored_fields);
+}
+
 HttpResponse StreamHead(const CompletionRequest& request) {
   HttpResponse head;
   head.content_type = "text/event-stream";
   head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
-  if (!request.request_id.empty()) head.headers.emplace_back("X-Request-Id", request.request_id);
+  AddHeaders(request, &head);
   return head;
 }
 
@@ -239,7 +245,7 @@ void CompletionCall::AnswerWhole() {
   const UsageCount usage = TotalUsage();
   HttpResponse response;
   response.body = Dump(format_.Object(std::move(choices), &usage, /*is_chunk=*/false));
-  if (!request_.request_id.empty()) response.headers.emplace_back("X-Request-Id", request_.request_id);
+  AddHeaders(request_, &response);
   exchange_->Respond(std::move(response));
   Close();
 }

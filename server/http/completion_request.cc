@@ -1,8 +1,13 @@
 #include "server/http/completion_request.h"
 
+#include <algorithm>
+#include <iterator>
+#include <string_view>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
 #include "server/frontend/errors.h"
 #include "server/http/sampling_fields.h"
@@ -55,6 +60,25 @@ absl::Status ReadPrompts(const Json& body, const GenerateRequest& common, Comple
   return absl::OkStatus();
 }
 
+// The members of the body that nothing was asked of, as far as a header can carry their names; at most 16.
+std::string IgnoredFields(const JsonFields& fields, bool is_chat) {
+  // Read elsewhere, by themselves.
+  static constexpr std::string_view kOfChat[] = {"messages", "tools", "documents", "chat_template_kwargs"};
+  constexpr size_t kMaxNames = 16, kMaxSize = 64;
+  std::vector<std::string> names = fields.Unasked();
+  const auto is_hidden = [&](const std::string& name) {
+    const bool is_plain = std::all_of(name.begin(), name.end(), [](char c) {
+      return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
+    });
+    const bool is_known =
+        is_chat ? std::find(std::begin(kOfChat), std::end(kOfChat), name) != std::end(kOfChat) : name == "prompt";
+    return is_known || !is_plain || name.size() > kMaxSize;
+  };
+  names.erase(std::remove_if(names.begin(), names.end(), is_hidden), names.end());
+  if (names.size() > kMaxNames) names.resize(kMaxNames);
+  return absl::StrJoin(names, ",");
+}
+
 // stream and stream_options. What is wrong within the latter comes through *nested.
 void ReadStreamFields(JsonFields& fields, CompletionRequest* out, absl::Status* nested) {
   out->stream = fields.Bool("stream").value_or(false);
@@ -83,6 +107,7 @@ absl::Status ReadSharedFields(const HttpRequest& request, JsonFields& fields, Co
   out->prompt_logprobs = generate->prompt_logprobs.has_value();
   generate->streamed = out->stream;
   out->n = generate->n.value_or(1);
+  out->ignored_fields = IgnoredFields(fields, out->is_chat);
   QUIRE_RETURN_IF_ERROR(fields.status());
   QUIRE_RETURN_IF_ERROR(nested);
   return ReadRequestHeaders(request, &out->request_id, generate);

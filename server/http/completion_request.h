@@ -24,6 +24,7 @@ struct CompletionRequest {
   bool prompt_logprobs = false;  // the answer has a field of that name
   std::string request_id;        // of the header or the body; may be empty
   std::string model;             // as asked for; may be empty
+  std::string ignored_fields;    // of the body: names that mean nothing here, with commas between; may be empty
 };
 
 // Reads the body of /v1/completions and the headers that go with it (x-request-id, x-request-timeout-ms, x-tenant).

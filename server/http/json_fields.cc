@@ -38,7 +38,16 @@ void JsonFields::Fail(const std::string& name, const std::string& problem) {
   if (status_.ok()) status_ = InvalidField(prefix_ + name, problem);
 }
 
+std::vector<std::string> JsonFields::Unasked() const {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : object_.items()) {
+    if (std::find(asked_.begin(), asked_.end(), name) == asked_.end()) names.push_back(name);
+  }
+  return names;
+}
+
 const Json* JsonFields::Get(const char* name) {
+  asked_.emplace_back(name);
   if (!status_.ok()) return nullptr;
   const auto found = object_.find(name);
   return found == object_.end() || found->is_null() ? nullptr : &*found;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,7 +25,7 @@ class JsonFields {
   // `object` outlives this; `prefix` stands before names in errors, "stream_options.".
   explicit JsonFields(const Json& object, std::string prefix = "");
 
-  // Null if absent.
+  // Null if absent. Names outlive this.
   const Json* Get(const char* name);
   std::optional<bool> Bool(const char* name);
   std::optional<int64_t> Int(const char* name);   // 3.0 is 3
@@ -38,6 +39,8 @@ class JsonFields {
   // Takes over an error of a nested object.
   void Fail(const absl::Status& nested) { status_.Update(nested); }
   const absl::Status& status() const { return status_; }
+  // Names of members that nothing was asked of.
+  std::vector<std::string> Unasked() const;
 
  private:
   void Fail(const std::string& name, const std::string& problem);
@@ -45,6 +48,7 @@ class JsonFields {
   const Json& object_;
   const std::string prefix_;
   absl::Status status_;
+  std::vector<std::string_view> asked_;
 };
 
 // An integer, also written as 3.0; none if it is not one or does not fit.

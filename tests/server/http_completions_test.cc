@@ -251,7 +251,7 @@ TEST_F(HttpCompletionsTest, B138NullIsTheSameAsAbsent) {
   }
 }
 
-TEST_F(HttpCompletionsTest, B156BodiesThatAreNoRequest) {
+TEST_F(HttpCompletionsTest, B125B156BodiesThatAreNoRequest) {
   Load();
   HttpClient client(server_->address());
   const auto status = [&](const std::string& body) {
@@ -392,7 +392,10 @@ TEST_F(HttpCompletionsTest, B145ChunksHaveOneShape) {
 TEST_F(HttpCompletionsTest, B157UnknownFieldsAreIgnoredAndUnknownModelsAreNot) {
   Load();
   const json plain = Complete({}).json()["choices"];
-  EXPECT_EQ(Complete({{"max_token", 3}, {"x", {{"y", 1}}}, {"user", "me"}}).json()["choices"], plain);
+  HttpClient::Reply reply = Complete({{"max_token", 3}, {"x", {{"y", 1}}}, {"user", "me"}, {"no header: \r\n", 1}});
+  EXPECT_EQ(reply.json()["choices"], plain);
+  EXPECT_EQ(reply.headers["x-ignored-fields"], "max_token,user,x") << "so that a misspelling is seen";
+  EXPECT_EQ(Complete({}).headers.count("x-ignored-fields"), 0u);
   EXPECT_EQ(Complete({{"model", "sin"}}).json()["error"]["type"], "NotFoundError");
 }
 
