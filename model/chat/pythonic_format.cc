@@ -45,10 +45,13 @@ class CallReader {
     return true;
   }
 
+  // Names of tools may have dots and dashes.
   std::string Name() {
     Space();
     const size_t start = at_;
-    while (at_ < text_.size() && (absl::ascii_isalnum(text_[at_]) || text_[at_] == '_' || text_[at_] == '.')) ++at_;
+    while (at_ < text_.size() &&
+           (absl::ascii_isalnum(text_[at_]) || std::string_view("_.-").find(text_[at_]) != std::string_view::npos))
+      ++at_;
     return std::string(text_.substr(start, at_ - start));
   }
 

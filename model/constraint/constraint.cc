@@ -58,9 +58,48 @@ absl::Status CheckSource(const char* what, std::string_view source, const Constr
   return absl::OkStatus();
 }
 
+namespace {
+
+// Anything up to the end of reasoning, and white space behind that.
+absl::Status AddReasoning(int32_t from, int32_t to, const TokenVocabulary& vocabulary, NetworkBuilder* builder) {
+  const std::string mark = "</think>";
+  QUIRE_ASSIGN_OR_RETURN(const CharNfa with_end,
+                         CharNfa::Create(Expression::Text(mark), CharNfa::Match::kSearch, &builder->budget()));
+  QUIRE_ASSIGN_OR_RETURN(const CharDfa searched, CharDfa::Create(with_end, &builder->budget()));
+  QUIRE_ASSIGN_OR_RETURN(const int32_t end, builder->AddState());
+  QUIRE_RETURN_IF_ERROR(searched.Complement().AddTo(from, Encoding::kUtf8, end, builder));
+  const Expression space = Expression::Repeat(Expression::Chars(CharSet({{' ', ' '}, {'\n', '\n'}})), 0, 2);
+  const Expression text = Expression::Concat({Expression::Text(vocabulary.WithSpecialTokens(mark)), space});
+  return builder->AddExpression(end, text, Encoding::kUtf8, to);
+}
+
+// A rule for `text` behind reasoning.
+absl::StatusOr<int32_t> BehindReasoning(int32_t text, Reasoning reasoning, const TokenVocabulary& vocabulary,
+                                        NetworkBuilder* builder) {
+  if (reasoning == Reasoning::kNone) return text;
+  const int32_t rule = builder->DeclareRule();
+  QUIRE_ASSIGN_OR_RETURN(const int32_t start, builder->AddState());
+  QUIRE_ASSIGN_OR_RETURN(const int32_t inside, builder->AddState());
+  QUIRE_ASSIGN_OR_RETURN(const int32_t begin, builder->AddState());
+  QUIRE_ASSIGN_OR_RETURN(const int32_t end, builder->AddState());
+  builder->DefineRule(rule, start, end);
+  if (reasoning == Reasoning::kIsOpen) {
+    builder->AddEpsilon(start, inside);
+  } else {
+    builder->AddEpsilon(start, begin);
+    QUIRE_RETURN_IF_ERROR(builder->AddText(start, vocabulary.WithSpecialTokens("<think>"), inside));
+  }
+  QUIRE_RETURN_IF_ERROR(AddReasoning(inside, begin, vocabulary, builder));
+  builder->AddRule(begin, text, end);
+  return rule;
+}
+
+}  // namespace
+
 ConstraintOr FinishConstraint(NetworkBuilder* builder, int32_t root, std::shared_ptr<const TokenVocabulary> vocabulary,
-                              const ConstraintLimits& limits) {
-  QUIRE_ASSIGN_OR_RETURN(auto network, builder->Finish(root));
+                              const ConstraintLimits& limits, Reasoning reasoning) {
+  QUIRE_ASSIGN_OR_RETURN(const int32_t whole, BehindReasoning(root, reasoning, *vocabulary, builder));
+  QUIRE_ASSIGN_OR_RETURN(auto network, builder->Finish(whole));
   auto constraint = std::make_shared<const Constraint>(std::move(network), std::move(vocabulary), limits);
   if (constraint->store()->start() == nullptr) {
     return absl::ResourceExhaustedError(
@@ -70,7 +109,7 @@ ConstraintOr FinishConstraint(NetworkBuilder* builder, int32_t root, std::shared
 }
 
 ConstraintOr CompileRegex(std::string_view pattern, std::shared_ptr<const TokenVocabulary> vocabulary,
-                          const ConstraintLimits& limits) {
+                          const ConstraintLimits& limits, Reasoning reasoning) {
   QUIRE_RETURN_IF_ERROR(CheckSource("regular expression", pattern, limits));
   Budget budget(limits);
   QUIRE_ASSIGN_OR_RETURN(const Expression expression, ParseRegex(pattern, RegexDialect::kPython, limits.max_depth));
@@ -81,11 +120,11 @@ ConstraintOr CompileRegex(std::string_view pattern, std::shared_ptr<const TokenV
   QUIRE_ASSIGN_OR_RETURN(const int32_t end, builder.AddState());
   builder.DefineRule(root, start, end);
   QUIRE_RETURN_IF_ERROR(nfa.AddTo(start, Encoding::kUtf8, end, &builder));
-  return FinishConstraint(&builder, root, std::move(vocabulary), limits);
+  return FinishConstraint(&builder, root, std::move(vocabulary), limits, reasoning);
 }
 
 ConstraintOr CompileChoices(absl::Span<const std::string> choices, std::shared_ptr<const TokenVocabulary> vocabulary,
-                            const ConstraintLimits& limits) {
+                            const ConstraintLimits& limits, Reasoning reasoning) {
   if (choices.empty()) return absl::InvalidArgumentError("choices: there are none");
   int64_t bytes = 0;
   for (size_t i = 0; i < choices.size(); ++i) {
@@ -106,11 +145,11 @@ ConstraintOr CompileChoices(absl::Span<const std::string> choices, std::shared_p
   QUIRE_ASSIGN_OR_RETURN(const int32_t end, builder.AddState());
   builder.DefineRule(root, start, end);
   QUIRE_RETURN_IF_ERROR(builder.AddTexts(start, {choices.begin(), choices.end()}, end));
-  return FinishConstraint(&builder, root, std::move(vocabulary), limits);
+  return FinishConstraint(&builder, root, std::move(vocabulary), limits, reasoning);
 }
 
 ConstraintOr CompileGrammar(std::string_view grammar, std::shared_ptr<const TokenVocabulary> vocabulary,
-                            const ConstraintLimits& limits) {
+                            const ConstraintLimits& limits, Reasoning reasoning) {
   QUIRE_RETURN_IF_ERROR(CheckSource("grammar", grammar, limits));
   QUIRE_ASSIGN_OR_RETURN(const ParsedGrammar parsed, ParseGrammar(grammar, limits.max_depth));
   Budget budget(limits);
@@ -119,7 +158,7 @@ ConstraintOr CompileGrammar(std::string_view grammar, std::shared_ptr<const Toke
   for (size_t i = 0; i < parsed.rules.size(); ++i) {
     QUIRE_RETURN_IF_ERROR(builder.DefineRule(static_cast<int32_t>(i), parsed.rules[i]));
   }
-  return FinishConstraint(&builder, parsed.root, std::move(vocabulary), limits);
+  return FinishConstraint(&builder, parsed.root, std::move(vocabulary), limits, reasoning);
 }
 
 }  // namespace quire::constraint

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "model/constraint/reply_form.h"
 #include "model/constraint/token_vocabulary.h"
 
 // Constrained decoding (formats.md 6.6): what texts a sequence may become, compiled for one vocabulary.
@@ -56,29 +57,36 @@ class Constraint {
   std::unique_ptr<Current> current_;
 };
 
-// All: kInvalidArgument naming what is wrong and where, or what is not supported; kResourceExhausted naming a limit; an
-// expression that no text matches is an error. Safe from any thread; a few milliseconds for ordinary sources.
+// All: `reasoning` says what comes before the text. kInvalidArgument naming what is wrong and where, or what is not
+// supported; kResourceExhausted naming a limit; an expression that no text matches is an error. Safe from any thread; a
+// few milliseconds for ordinary sources.
 using ConstraintOr = absl::StatusOr<std::shared_ptr<const Constraint>>;
 
 // The whole text matches the regular expression, as Python's re.fullmatch on str has it. README.md lists what is
 // refused.
 ConstraintOr CompileRegex(std::string_view pattern, std::shared_ptr<const TokenVocabulary> vocabulary,
-                          const ConstraintLimits& limits = {});
+                          const ConstraintLimits& limits = {}, Reasoning reasoning = Reasoning::kNone);
 
 // The text is one of `choices`: at least one, each not empty and valid UTF-8.
 ConstraintOr CompileChoices(absl::Span<const std::string> choices, std::shared_ptr<const TokenVocabulary> vocabulary,
-                            const ConstraintLimits& limits = {});
+                            const ConstraintLimits& limits = {}, Reasoning reasoning = Reasoning::kNone);
 
 // A grammar in EBNF as GBNF and xgrammar write it; the text is what rule `root` derives. Left recursion is fine.
 ConstraintOr CompileGrammar(std::string_view grammar, std::shared_ptr<const TokenVocabulary> vocabulary,
-                            const ConstraintLimits& limits = {});
+                            const ConstraintLimits& limits = {}, Reasoning reasoning = Reasoning::kNone);
 
 // The text is a JSON value that `schema`, itself JSON text, allows. README.md has keywords and deviations.
 ConstraintOr CompileJsonSchema(std::string_view schema, JsonWhitespace whitespace,
-                               std::shared_ptr<const TokenVocabulary> vocabulary, const ConstraintLimits& limits = {});
+                               std::shared_ptr<const TokenVocabulary> vocabulary, const ConstraintLimits& limits = {},
+                               Reasoning reasoning = Reasoning::kNone);
 
 // The text is any JSON object.
 ConstraintOr CompileJsonObject(JsonWhitespace whitespace, std::shared_ptr<const TokenVocabulary> vocabulary,
-                               const ConstraintLimits& limits = {});
+                               const ConstraintLimits& limits = {}, Reasoning reasoning = Reasoning::kNone);
+
+// The text is calls of `syntax`'s functions, whose arguments their schemas allow. Errors name the function.
+ConstraintOr CompileCalls(const CallSyntax& syntax, JsonWhitespace whitespace,
+                          std::shared_ptr<const TokenVocabulary> vocabulary, const ConstraintLimits& limits = {},
+                          Reasoning reasoning = Reasoning::kNone);
 
 }  // namespace quire::constraint

@@ -66,11 +66,18 @@ TokenVocabulary::TokenVocabulary(const Tokenizer& tokenizer, absl::Span<const in
   offsets_.push_back(0);
   for (int32_t id = 0; id < size_; ++id) {
     const std::string_view bytes = tokenizer.TokenBytes(id);
-    usable[id] = !tokenizer.IsSpecial(id);
+    const bool is_special = tokenizer.IsSpecial(id) && !bytes.empty();
+    if (is_special) {
+      bytes_.push_back(kSpecial);
+      special_ids_.push_back(id);
+    }
+    usable[id] = is_special || bytes.find(kSpecial) == std::string_view::npos;
     if (usable[id]) bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
     offsets_.push_back(static_cast<int32_t>(bytes_.size()));
   }
   Build(usable);
+  special_ids_.erase(std::remove_if(special_ids_.begin(), special_ids_.end(), [this](int32_t id) { return IsEnd(id); }),
+                     special_ids_.end());
 }
 
 TokenVocabulary::TokenVocabulary(absl::Span<const std::string_view> tokens, absl::Span<const int32_t> end_ids)
@@ -108,6 +115,22 @@ void TokenVocabulary::Build(const std::vector<bool>& usable) {
 }
 
 bool TokenVocabulary::IsEnd(int32_t id) const { return std::binary_search(end_ids_.begin(), end_ids_.end(), id); }
+
+std::string TokenVocabulary::WithSpecialTokens(std::string_view text) const {
+  std::string out;
+  while (!text.empty()) {
+    std::string_view longest;
+    for (const int32_t id : special_ids_) {
+      const std::string_view spelling = TokenBytes(id).substr(1);
+      if (spelling.size() > longest.size() && text.substr(0, spelling.size()) == spelling) longest = spelling;
+    }
+    if (!longest.empty()) out += kSpecial;
+    const size_t size = std::max<size_t>(longest.size(), 1);
+    out += text.substr(0, size);
+    text.remove_prefix(size);
+  }
+  return out;
+}
 
 std::string_view TokenVocabulary::TokenBytes(int32_t id) const {
   if (id < 0 || id >= size_) return {};

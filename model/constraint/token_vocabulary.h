@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -14,7 +15,10 @@ class Tokenizer;
 namespace quire::constraint {
 
 // The tokens of a tokenizer in the order in which masks are computed: a trie over their bytes. Built once a tokenizer;
-// immutable afterwards. Special tokens and tokens without bytes are in no mask, but for the end tokens.
+// immutable afterwards. Tokens without bytes are in no mask, but for the end tokens.
+//
+// A special token is not its spelling: it is read as the byte kSpecial and its spelling, and only what
+// WithSpecialTokens writes has that byte. No text in UTF-8 has it, so other tokens with it are in no mask.
 class TokenVocabulary {
  public:
   // One node of a trie, in depth-first order.
@@ -33,7 +37,7 @@ class TokenVocabulary {
   // `end_ids`: the tokens that end a text, allowed exactly where it is complete. `size`: of the logits, below 2^24;
   // ids of the tokenizer beyond it are in no mask. The tokenizer is not used afterwards.
   TokenVocabulary(const Tokenizer& tokenizer, absl::Span<const int32_t> end_ids, int32_t size);
-  // For tests: tokens[id] are the bytes of token `id`.
+  // For tests, none special: tokens[id] are the bytes of token `id`.
   TokenVocabulary(absl::Span<const std::string_view> tokens, absl::Span<const int32_t> end_ids);
 
   int32_t size() const { return size_; }
@@ -42,6 +46,10 @@ class TokenVocabulary {
   bool IsEnd(int32_t id) const;
   // Empty for a token that no text contains, and for ids outside the vocabulary.
   std::string_view TokenBytes(int32_t id) const;
+
+  static constexpr char kSpecial = static_cast<char>(0xFF);
+  // `text` where the spellings of special tokens stand for these tokens, the longest one first.
+  std::string WithSpecialTokens(std::string_view text) const;
 
   const Trie& trie() const { return trie_; }
   // Plain tokens are at most kPlainChars whole characters, none of them a control character, quote or backslash: inside
@@ -57,7 +65,8 @@ class TokenVocabulary {
   int32_t size_ = 0;
   std::vector<int32_t> end_ids_;  // ascending
   std::vector<char> bytes_;
-  std::vector<int32_t> offsets_;  // of token id in bytes_; size_ + 1
+  std::vector<int32_t> offsets_;      // of token id in bytes_; size_ + 1
+  std::vector<int32_t> special_ids_;  // of tokens with a spelling that end no text
   Trie trie_, other_trie_;
   std::vector<uint32_t> plain_tokens_[kPlainChars + 1];
 };

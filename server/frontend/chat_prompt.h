@@ -9,8 +9,9 @@
 namespace quire {
 
 enum class ToolChoice : uint8_t {
-  kAuto,  // the model decides; calls are found in its reply
-  kNone,  // the model is not told of the tools
+  kAuto,      // the model decides; calls are found in its reply
+  kNone,      // the model is not told of the tools
+  kRequired,  // the reply is a call
 };
 
 // A conversation in place of the text of a prompt: what the model's chat template makes a text of. As OpenAI's API has
@@ -24,7 +25,8 @@ struct ChatPrompt {
   bool add_generation_prompt = true;
   bool continue_final_message = false;
   ToolChoice tool_choice = ToolChoice::kAuto;
-  bool parallel_tool_calls = true;  // false: only the first call of a reply counts
+  std::string tool_name;            // with kRequired: of the tool that is called; empty: any
+  bool parallel_tool_calls = true;  // false: only the first call of a reply counts; with kRequired there is no other
   int64_t bytes = 0;                // of the request, about: what waits in a queue
 };
 

@@ -15,8 +15,19 @@ constexpr int64_t kBytesPerState = 64;  // of an automaton, about
 
 // Equal keys are equal constraints.
 std::string KeyOf(const StructuredOutput& wanted) {
-  std::string key = absl::StrCat(static_cast<int>(wanted.kind), wanted.compact_json ? "c" : "f", wanted.source);
-  for (const std::string& choice : wanted.choices) absl::StrAppend(&key, choice.size(), ":", choice);
+  const constraint::CallSyntax& calls = wanted.calls;
+  std::string key = absl::StrCat(static_cast<int>(wanted.kind), static_cast<int>(wanted.reasoning), wanted.compact_json,
+                                 static_cast<int>(calls.arguments), calls.repeats);
+  const auto add = [&key](const std::string& text) { absl::StrAppend(&key, ":", text.size(), ":", text); };
+  for (const std::string* text : {&wanted.source, &calls.before, &calls.between, &calls.after, &calls.name_before,
+                                  &calls.arguments_before, &calls.call_after}) {
+    add(*text);
+  }
+  for (const std::string& choice : wanted.choices) add(choice);
+  for (const constraint::CallSyntax::Function& function : calls.functions) {
+    add(function.name);
+    add(function.parameters);
+  }
   return key;
 }
 
@@ -49,15 +60,17 @@ constraint::ConstraintOr ConstraintCache::Compile(const StructuredOutput& wanted
     case Kind::kFree:
       break;
     case Kind::kJsonSchema:
-      return constraint::CompileJsonSchema(wanted.source, whitespace, Vocabulary(), options_.limits);
+      return constraint::CompileJsonSchema(wanted.source, whitespace, Vocabulary(), options_.limits, wanted.reasoning);
     case Kind::kJsonObject:
-      return constraint::CompileJsonObject(whitespace, Vocabulary(), options_.limits);
+      return constraint::CompileJsonObject(whitespace, Vocabulary(), options_.limits, wanted.reasoning);
     case Kind::kRegex:
-      return constraint::CompileRegex(wanted.source, Vocabulary(), options_.limits);
+      return constraint::CompileRegex(wanted.source, Vocabulary(), options_.limits, wanted.reasoning);
     case Kind::kGrammar:
-      return constraint::CompileGrammar(wanted.source, Vocabulary(), options_.limits);
+      return constraint::CompileGrammar(wanted.source, Vocabulary(), options_.limits, wanted.reasoning);
     case Kind::kChoices:
-      return constraint::CompileChoices(wanted.choices, Vocabulary(), options_.limits);
+      return constraint::CompileChoices(wanted.choices, Vocabulary(), options_.limits, wanted.reasoning);
+    case Kind::kCalls:
+      return constraint::CompileCalls(wanted.calls, whitespace, Vocabulary(), options_.limits, wanted.reasoning);
   }
   return absl::InternalError("a constraint of no kind");
 }

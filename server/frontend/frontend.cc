@@ -11,6 +11,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/frontend/detokenizer.h"
 #include "server/frontend/errors.h"
+#include "server/frontend/tool_choice.h"
 
 namespace quire {
 namespace {
@@ -379,9 +380,22 @@ absl::StatusOr<std::vector<int32_t>> Frontend::EncodeChat(const ChatPrompt& prom
   if (request->max_prompt_tokens < 0) QUIRE_RETURN_IF_ERROR(validator_.CheckTextBytes("messages", text.text.size()));
   request->reply = text.reply;
   request->parallel_tool_calls = prompt.parallel_tool_calls;
+  QUIRE_RETURN_IF_ERROR(SetReplyForm(prompt, request));
   auto ids = EncodeText(text.text, std::move(text.literal), *request, ids_before);
   if (!ids.ok()) return InvalidField("messages", std::string(ids.status().message()));
   return ids;
+}
+
+absl::Status Frontend::SetReplyForm(const ChatPrompt& prompt, ValidatedRequest* request) {
+  StructuredOutput& wanted = request->structured_output;
+  if (prompt.tool_choice == ToolChoice::kRequired) {
+    if (wanted.kind != StructuredOutput::Kind::kFree)
+      return InvalidField(wanted.field, "does not go with a tool_choice that requires a call");
+    if (request->params.beam_width > 0) return InvalidField("tool_choice", "cannot require a call with beam search");
+    QUIRE_ASSIGN_OR_RETURN(wanted, RequireToolCall(prompt, request->reply.tools));
+  }
+  wanted.reasoning = ReasoningBefore(request->reply.reasoning);
+  return absl::OkStatus();
 }
 
 absl::Status Frontend::SetRules(CheckedRules checked, SamplingParams* params) const {

@@ -133,6 +133,8 @@ class Frontend {
                                                   const ValidatedRequest& request, int64_t ids_before) const;
   absl::StatusOr<std::vector<int32_t>> EncodeChat(const ChatPrompt& prompt, int64_t ids_before,
                                                   ValidatedRequest* request) const;
+  // What the reply to a rendered conversation must be, beside what the client asks of its text.
+  static absl::Status SetReplyForm(const ChatPrompt& prompt, ValidatedRequest* request);
   absl::Status SetRules(CheckedRules checked, SamplingParams* params) const;
   absl::Status PostEncode(const std::shared_ptr<ValidatedRequest>& request, const std::shared_ptr<LiveRequest>& live);
   // The same once the id is free.

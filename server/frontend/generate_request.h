@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "model/constraint/reply_form.h"
 
 namespace quire {
 
@@ -67,12 +68,15 @@ struct RepetitionRequest {
 
 // Structured output: what the text may be (model/constraint). Compiled on a tokenizer thread.
 struct StructuredOutput {
-  enum class Kind : uint8_t { kFree, kJsonSchema, kJsonObject, kRegex, kGrammar, kChoices };
+  enum class Kind : uint8_t { kFree, kJsonSchema, kJsonObject, kRegex, kGrammar, kChoices, kCalls };
   Kind kind = Kind::kFree;
   std::string source;                // schema as JSON text, expression, or grammar
   std::vector<std::string> choices;  // kChoices
   bool compact_json = false;         // no white space between the tokens of JSON
-  std::string field;                 // as the client knows it, for errors
+  // Not fields of a message: what a conversation makes of its tools and of its model (tool_choice.h).
+  constraint::CallSyntax calls;  // kCalls
+  constraint::Reasoning reasoning = constraint::Reasoning::kNone;
+  std::string field;  // as the client knows it, for errors
 };
 
 // What Fork puts before the prompt of a request, which may then be missing.

@@ -57,6 +57,25 @@ absl::StatusOr<Json> FromProto(const std::string& field, const v1::Tool& tool) {
   return out;
 }
 
+absl::Status ReadToolChoice(const v1::ChatRequest& request, ChatPrompt* prompt) {
+  switch (request.tool_choice()) {
+    case v1::ChatRequest::TOOL_CHOICE_UNSPECIFIED:
+    case v1::ChatRequest::TOOL_CHOICE_AUTO:
+      break;
+    case v1::ChatRequest::TOOL_CHOICE_NONE:
+      prompt->tool_choice = ToolChoice::kNone;
+      break;
+    case v1::ChatRequest::TOOL_CHOICE_REQUIRED:
+      prompt->tool_choice = ToolChoice::kRequired;
+      prompt->tool_name = request.tool_name();
+      return absl::OkStatus();
+    default:
+      return InvalidField("tool_choice", absl::StrCat(request.tool_choice(), " is none of its values"));
+  }
+  if (request.tool_name().empty()) return absl::OkStatus();
+  return InvalidField("tool_name", "needs tool_choice REQUIRED");
+}
+
 }  // namespace
 
 absl::StatusOr<GenerateRequest> FromProto(v1::ChatRequest& request) {
@@ -78,8 +97,7 @@ absl::StatusOr<GenerateRequest> FromProto(v1::ChatRequest& request) {
   prompt->continue_final_message = request.continue_final_message();
   prompt->add_generation_prompt =
       request.has_add_generation_prompt() ? request.add_generation_prompt() : !request.continue_final_message();
-  prompt->tool_choice =
-      request.tool_choice() == v1::ChatRequest::TOOL_CHOICE_NONE ? ToolChoice::kNone : ToolChoice::kAuto;
+  QUIRE_RETURN_IF_ERROR(ReadToolChoice(request, prompt.get()));
   prompt->parallel_tool_calls = !request.has_parallel_tool_calls() || request.parallel_tool_calls();
 
   v1::GenerateRequest& rest = *request.mutable_request();

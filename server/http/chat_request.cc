@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/frontend/errors.h"
+#include "server/frontend/tool_choice.h"
 #include "server/http/sampling_fields.h"
 
 namespace quire {
@@ -15,14 +16,6 @@ namespace {
 Json Take(Json* body, const char* name) {
   const auto found = body->find(name);
   return found == body->end() ? Json(nullptr) : std::move(*found);
-}
-
-ToolChoice ReadToolChoice(JsonFields& fields) {
-  const Json* const value = fields.Get("tool_choice");
-  if (value == nullptr || *value == "auto") return ToolChoice::kAuto;
-  if (*value == "none") return ToolChoice::kNone;
-  fields.Refuse("tool_choice", "must be 'auto' or 'none'; a call cannot be enforced yet");
-  return ToolChoice::kAuto;
 }
 
 // logprobs says whether, top_logprobs how many.
@@ -49,7 +42,7 @@ ChatPrompt ReadChatPrompt(JsonFields& fields, Json* body) {
   prompt.chat_template = fields.String("chat_template");
   prompt.continue_final_message = fields.Bool("continue_final_message").value_or(false);
   prompt.add_generation_prompt = fields.Bool("add_generation_prompt").value_or(!prompt.continue_final_message);
-  prompt.tool_choice = ReadToolChoice(fields);
+  if (const Json* const choice = fields.Get("tool_choice")) fields.Fail(ReadToolChoice(*choice, &prompt));
   prompt.parallel_tool_calls = fields.Bool("parallel_tool_calls").value_or(true);
   const std::optional<std::string> effort = fields.String("reasoning_effort");
   prompt.messages = Take(body, "messages");

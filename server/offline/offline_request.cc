@@ -16,6 +16,7 @@
 #include "model/tokenizer/utf8.h"
 #include "server/frontend/chat_prompt.h"
 #include "server/frontend/errors.h"
+#include "server/frontend/tool_choice.h"
 
 namespace quire {
 namespace {
@@ -322,7 +323,12 @@ absl::StatusOr<bool> ReadChatField(const std::string& name, const Json& value, C
   }
   static constexpr std::pair<const char*, bool ChatPrompt::*> kFlags[] = {
       {"add_generation_prompt", &ChatPrompt::add_generation_prompt},
-      {"continue_final_message", &ChatPrompt::continue_final_message}};
+      {"continue_final_message", &ChatPrompt::continue_final_message},
+      {"parallel_tool_calls", &ChatPrompt::parallel_tool_calls}};
+  if (name == "tool_choice") {
+    if (!value.is_null()) QUIRE_RETURN_IF_ERROR(ReadToolChoice(value, chat));
+    return true;
+  }
   for (const auto& [flag, member] : kFlags) {
     if (name != flag) continue;
     if (!value.is_null()) QUIRE_RETURN_IF_ERROR(Read(name, value, &(chat->*member)));

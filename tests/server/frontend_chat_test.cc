@@ -151,6 +151,30 @@ TEST_F(FrontendChatTest, ThePromptMayHaveOpenedTheReasoning) {
   EXPECT_EQ(reply.text, "yes");
 }
 
+TEST_F(FrontendChatTest, StructuredOutputBeginsBehindTheReasoning) {
+  Start();
+  GenerateRequest request;
+  request.structured_output.kind = StructuredOutput::Kind::kChoices;
+  request.structured_output.choices = {"yes", "no"};
+  const auto allows = [&](const std::string& text) {
+    const auto sequence = submitted_.constraint->Clone();
+    for (const char c : text) {
+      if (!sequence->Accept(static_cast<unsigned char>(c)).ok()) return false;
+    }
+    return true;
+  };
+  Generate(Hello(false), request);
+  EXPECT_TRUE(allows("yes"));
+  EXPECT_TRUE(allows("<think>\nhm\n</think>\n\nyes"));
+  ChatPrompt prompt = Hello(false);
+  prompt.template_kwargs["think"] = true;
+  Generate(std::move(prompt), request);
+  EXPECT_TRUE(allows("hm\n</think>\n\nyes"));
+  EXPECT_FALSE(allows("</think>maybe"));
+  const SequenceDelta reply = Reply(Hello(false), "<think>\nhm\n</think>\n\nyes");
+  EXPECT_EQ(reply.text, "yes");
+}
+
 TEST_F(FrontendChatTest, OnlyTheFirstCallCountsWhereParallelOnesAreUnwanted) {
   Start();
   const std::string two =

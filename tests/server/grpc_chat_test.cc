@@ -74,6 +74,22 @@ TEST_F(GrpcChatTest, AStreamCarriesReasoningTextAndCalls) {
   EXPECT_EQ(response.usage().reasoning_tokens(), 11u);
 }
 
+TEST_F(GrpcChatTest, ARequiredCallIsAConstraint) {
+  v1::ChatRequest request = Request();
+  request.add_tools()->set_name("f");
+  request.set_tool_choice(v1::ChatRequest::TOOL_CHOICE_REQUIRED);
+  request.set_tool_name("f");
+  grpc::ClientContext context;
+  auto reader = stub().ChatStream(&context, request);
+  const EngineRequest submitted = engine_.WaitForRequest(1);
+  ASSERT_NE(submitted.constraint, nullptr);
+  const auto sequence = submitted.constraint->Clone();
+  for (const char c : std::string("<tool_call>\n{\"name\": \"f\", \"arguments\": {"))
+    EXPECT_TRUE(sequence->Accept(static_cast<unsigned char>(c)).ok()) << c;
+  context.TryCancel();
+  reader->Finish();
+}
+
 TEST_F(GrpcChatTest, AConversationKeepsItsForm) {
   v1::ChatRequest request = Request();
   v1::ChatMessage* message = request.add_messages();
@@ -119,6 +135,17 @@ TEST_F(GrpcChatTest, RefusalsNameTheField) {
   request = Request();
   request.add_tools()->set_parameters_json("[1");
   EXPECT_EQ(field(request), "tools[0].parameters_json");
+  request = Request();
+  request.set_tool_choice(v1::ChatRequest::TOOL_CHOICE_REQUIRED);
+  EXPECT_EQ(field(request), "tool_choice");
+  request.add_tools()->set_name("f");
+  request.set_tool_name("g");
+  EXPECT_EQ(field(request), "tool_choice");
+  request.set_tool_name("f");
+  request.mutable_request()->mutable_sampling()->mutable_beam_search()->set_width(2);
+  EXPECT_EQ(field(request), "tool_choice");
+  request.set_tool_choice(v1::ChatRequest::TOOL_CHOICE_AUTO);
+  EXPECT_EQ(field(request), "tool_name");
   request = Request();
   request.mutable_request()->mutable_sampling()->set_top_p(2);
   EXPECT_EQ(field(request), "sampling.top_p");

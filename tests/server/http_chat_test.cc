@@ -1,7 +1,6 @@
 // /v1/chat/completions: the shapes of answers over the engine on the simulated model, and of replies that a test
 // writes.
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,103 +9,26 @@
 #include "gtest/gtest.h"
 #include "model/sim_runner.h"
 #include "scheduler/engine_with_runner.h"
-#include "server/http/http_api.h"
-#include "server/http/http_server.h"
 #include "tests/scheduler/engine_test_util.h"
 #include "tests/server/chat_replies.h"
-#include "tests/server/http_client.h"
+#include "tests/server/http_chat_server.h"
 
 namespace quire {
 namespace {
 
 using ::nlohmann::json;
+using testing::ChatServer;
 using testing::FakeEngine;
 using testing::FakeTokenizer;
 using testing::HttpClient;
-using testing::ParseSse;
-using testing::SseEvents;
-
-// A port over a front end with a chat template.
-class ChatServer {
- public:
-  ChatServer(Engine& engine, const Tokenizer& tokenizer, std::shared_ptr<const ChatFormat> chat) {
-    FrontendOptions options;
-    options.served_model_names = {"sim"};
-    options.seed = 1;
-    options.chat = std::move(chat);
-    frontend_ = std::make_unique<Frontend>(engine, tokenizer, options);
-    api_ = std::make_unique<HttpApi>(HttpApiOptions{.version = "1", .metrics = nullptr});
-    api_->SetFrontend(frontend_.get());
-    HttpServerOptions server;
-    server.listen = "127.0.0.1:0";
-    server_ = *HttpServer::Start(server, [this](const auto& exchange) { api_->Handle(exchange); });
-  }
-  ~ChatServer() {
-    frontend_->Stop();
-    server_->Shutdown();
-  }
-
-  const std::string& address() const { return server_->address(); }
-  HttpClient::Reply Post(const json& body, const std::string& path = "/v1/chat/completions") {
-    HttpClient client(address());
-    return client.Post(path, body);
-  }
-
- private:
-  std::unique_ptr<Frontend> frontend_;
-  std::unique_ptr<HttpApi> api_;
-  std::unique_ptr<HttpServer> server_;
-};
+using testing::Streamed;
+using testing::Sum;
 
 json Request(const json& fields = json::object()) {
   json request = json::parse(R"({"messages": [{"role": "user", "content": "hello"}], "max_tokens": 8, "seed": 5,
                                  "ignore_eos": true})");
   if (!fields.is_null()) request.update(fields);
   return request;
-}
-
-// The sum of a stream's events, as whole answers have it: message by index of the choice.
-struct Streamed {
-  std::map<int, json> choices;
-  json usage;
-};
-Streamed Sum(const HttpClient::Reply& reply) {
-  EXPECT_EQ(reply.status, 200) << reply.body;
-  const SseEvents events = ParseSse(reply.body);
-  EXPECT_TRUE(events.done);
-  Streamed sum;
-  for (const json& event : events.objects) {
-    EXPECT_EQ(event["object"], "chat.completion.chunk");
-    EXPECT_EQ(event["id"], events.objects[0]["id"]);
-    if (event.contains("usage")) sum.usage = event["usage"];
-    if (event["choices"].empty()) continue;
-    EXPECT_EQ(event["choices"].size(), 1u);
-    const json& part = event["choices"][0];
-    const bool first = sum.choices.count(part["index"]) == 0;
-    json& choice = sum.choices[part["index"]];
-    EXPECT_FALSE(choice.contains("finish_reason")) << "a part behind the end";
-    EXPECT_EQ(part["delta"].contains("role"), first) << "the role comes once, with the first part";
-    for (const char* const field : {"role", "content", "reasoning_content"}) {
-      if (!part["delta"].contains(field)) continue;
-      json& text = choice["message"][field];
-      text = (text.is_null() ? "" : text.get<std::string>()) + part["delta"][field].get<std::string>();
-    }
-    if (part["delta"].contains("tool_calls")) {
-      for (json call : part["delta"]["tool_calls"]) {
-        EXPECT_EQ(call["index"], choice["message"]["tool_calls"].size());
-        call.erase("index");
-        choice["message"]["tool_calls"].push_back(call);
-      }
-    }
-    if (part["logprobs"].is_object()) {
-      for (const json& entry : part["logprobs"]["content"]) choice["logprobs"]["content"].push_back(entry);
-    }
-    if (!part["finish_reason"].is_null()) {
-      choice["finish_reason"] = part["finish_reason"];
-      choice["stop_reason"] = part["stop_reason"];
-    }
-  }
-  return sum;
 }
 
 // --- over the simulated model
@@ -230,6 +152,17 @@ TEST_F(HttpChatTest, B142ARefusalHasItsStatusInBothModes) {
       {R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})", "messages[0].content[0].type"},
       {R"({"tools": [{"type": "function"}]})", "tools[0].function"},
       {R"({"tool_choice": "perhaps"})", "tool_choice"},
+      {R"({"tool_choice": "required"})", "tool_choice"},
+      {R"({"tool_choice": "required", "tools": []})", "tool_choice"},
+      {R"({"tool_choice": {"type": "function", "function": {"name": "g"}},
+           "tools": [{"type": "function", "function": {"name": "f"}}]})",
+       "tool_choice"},
+      {R"({"tool_choice": "required", "tools": [{"type": "function", "function":
+           {"name": "f", "parameters": {"not": {}}}}]})",
+       "tools"},
+      {R"({"tool_choice": "required", "response_format": {"type": "json_object"},
+           "tools": [{"type": "function", "function": {"name": "f"}}]})",
+       "response_format.type"},
       {R"({"chat_template": "x"})", "chat_template"},
       {R"({"chat_template": 1})", "chat_template"},
       {R"({"chat_template_kwargs": 1})", "chat_template_kwargs"},
@@ -262,7 +195,13 @@ TEST_F(HttpChatTest, B157FieldsThatNobodyKnowsAreIgnored) {
   const json expected = server_->Post(Request()).json()["choices"];
   json request = Request({{"some_vendor_field", {1}}, {"max_token", 3}, {"store", true}, {"metadata", {{"a", "b"}}}});
   request["messages"][0]["name"] = nullptr;
-  EXPECT_EQ(server_->Post(request).json()["choices"], expected);
+  HttpClient::Reply reply = server_->Post(request);
+  EXPECT_EQ(reply.json()["choices"], expected);
+  EXPECT_EQ(reply.headers["x-ignored-fields"], "max_token,metadata,some_vendor_field,store");
+  request["stream"] = true;
+  EXPECT_EQ(server_->Post(request).headers.count("x-ignored-fields"), 1u);
+  EXPECT_EQ(server_->Post(Request({{"tools", nullptr}})).headers.count("x-ignored-fields"), 0u);
+  EXPECT_EQ(server_->Post(Request({{"model", "other"}, {"max_token", 1}})).status, 404);
 }
 
 TEST_F(HttpChatTest, TheLastMessageMayBeContinued) {

@@ -133,7 +133,8 @@ TEST(OfflineRequestTest, IdsNullAndOneStopString) {
 TEST(OfflineRequestTest, ReadsConversations) {
   const GenerateRequest request = Parse(
       R"({"messages": [{"role": "user", "content": "x"}], "tools": [{"z": 1, "a": 2}], "continue_final_message": true,
-          "chat_template_kwargs": {"k": 1}, "max_tokens": 3})");
+          "chat_template_kwargs": {"k": 1}, "max_tokens": 3,
+          "tool_choice": {"type": "function", "function": {"name": "f"}}, "parallel_tool_calls": false})");
   EXPECT_FALSE(request.add_special_tokens);
   const auto& chat = *std::get<std::shared_ptr<const ChatPrompt>>(request.prompt);
   EXPECT_EQ(chat.messages[0]["content"], "x");
@@ -141,6 +142,10 @@ TEST(OfflineRequestTest, ReadsConversations) {
   EXPECT_TRUE(chat.continue_final_message);
   EXPECT_FALSE(chat.add_generation_prompt);
   EXPECT_EQ(chat.template_kwargs["k"], 1);
+  EXPECT_EQ(chat.tool_choice, ToolChoice::kRequired);
+  EXPECT_EQ(chat.tool_name, "f");
+  EXPECT_FALSE(chat.parallel_tool_calls);
+  EXPECT_THAT(Error(R"({"messages": [], "tool_choice": "some"})"), HasSubstr("tool_choice: must be 'auto'"));
 }
 
 TEST(OfflineResultTest, CallsAndReasoningOfAChat) {

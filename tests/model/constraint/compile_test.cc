@@ -37,6 +37,86 @@ TEST(CompileTest, UnsupportedKeywordsAreNamed) {
   ExpectError(Schema(R"x({"pattern":"(?=a)"})x"), kInvalid, "lookaround");
 }
 
+CallSyntax Calls(const std::string& parameters) {
+  CallSyntax syntax;
+  syntax.before = "<c>";
+  syntax.between = ";";
+  syntax.after = "</c>";
+  syntax.name_before = "{\"name\": ";
+  syntax.arguments_before = ", \"arguments\": ";
+  syntax.call_after = "}";
+  syntax.functions = {{"f", parameters}, {"g\"", "{}"}};
+  return syntax;
+}
+
+ConstraintOr Compiled(const CallSyntax& syntax, const ConstraintLimits& limits = {}) {
+  return CompileCalls(syntax, JsonWhitespace::kFree, ByteVocabulary(), limits);
+}
+
+TEST(CompileTest, CallsAreWrittenInTheirForm) {
+  CallSyntax syntax = Calls(R"({"properties": {"a": {"$ref": "#/$defs/n"}}, "required": ["a"],
+                                "additionalProperties": false, "$defs": {"n": {"enum": [1, null]}}})");
+  const std::string f = R"({"name": "f", "arguments": {"a": null}})", g = R"({"name": "g\"", "arguments": {}})";
+  const ConstraintOr one = Compiled(syntax);
+  EXPECT_TRUE(Accepts(one, "<c>" + f + "</c>"));
+  EXPECT_TRUE(Accepts(one, "<c>" + g + "</c>"));
+  EXPECT_FALSE(Accepts(one, "<c>" + f + ";" + f + "</c>"));
+  EXPECT_FALSE(Accepts(one, f));
+  EXPECT_FALSE(Accepts(one, R"(<c>{"name": "f", "arguments": {"a": 2}}</c>)"));
+  EXPECT_FALSE(Accepts(one, R"(<c>{"name": "g\"", "arguments": []}</c>)")) << "arguments are an object";
+  syntax.repeats = true;
+  const ConstraintOr many = Compiled(syntax);
+  EXPECT_TRUE(Accepts(many, "<c>" + g + "</c>"));
+  EXPECT_TRUE(Accepts(many, "<c>" + f + ";" + g + ";" + f + "</c>"));
+  EXPECT_FALSE(Accepts(many, "<c>" + f + ";</c>"));
+  EXPECT_FALSE(Accepts(many, "<c></c>"));
+}
+
+TEST(CompileTest, ArgumentsOfPythonAreItsLiterals) {
+  CallSyntax syntax = Calls(R"({"properties": {"a": {"type": ["boolean", "null", "string"]}, "no name": {},
+      "b": {"type": "array"}, "c": {"enum": [true, {"d": [false]}]}}, "required": ["b"], "type": "object"})");
+  syntax.arguments = CallSyntax::Arguments::kPython;
+  syntax.name_before = "";
+  syntax.arguments_before = "(";
+  syntax.call_after = ")";
+  const ConstraintOr calls = Compiled(syntax);
+  for (const char* const good : {"f(b=[])", "f(a=None, b=[True, {\"x\": None}, -1.5e3])",
+                                 "f(a=\"\\n\\\\\", b=[], c=True)", "f(b=[ ], c={\"d\": [False]})"}) {
+    EXPECT_TRUE(Accepts(calls, "<c>" + std::string(good) + "</c>")) << good;
+  }
+  for (const char* const bad :
+       {"f()", "f(a=null, b=[])", "f(b=[true])", "f(b=[],c=True)", "f(b=[], a=None)", "f(b=[], e=1)", "f(b=[],)",
+        "f(a=\"\\/\", b=[])", "f(a=\"\\ud83d\\ude00\", b=[])", "f(b=[], no name=1)", "f({\"b\":[]})"}) {
+    EXPECT_FALSE(Accepts(calls, "<c>" + std::string(bad) + "</c>")) << bad;
+  }
+  syntax.functions = {{"f", R"({"required": ["no name"]})"}};
+  ExpectError(Compiled(syntax), kInvalid, "'no name' is no name");
+  syntax.functions = {{"f", R"({"enum": [{}]})"}};
+  ExpectError(Compiled(syntax), kInvalid, "'enum'");
+}
+
+TEST(CompileTest, ErrorsOfCallsNameTheFunction) {
+  ExpectError(Compiled(CallSyntax()), kInvalid, "no function");
+  ExpectError(Compiled(Calls(R"({"not": {}})")), kInvalid, "function 'f': schema #/not: keyword 'not'");
+  ExpectError(Compiled(Calls("{")), kInvalid, "function 'f': ");
+  ConstraintLimits limits;
+  limits.max_source_bytes = 100;
+  ExpectError(Compiled(Calls(std::string(101, ' ') + "{}"), limits), kExhausted, "max_source_bytes");
+}
+
+TEST(CompileTest, ReasoningMayComeFirst) {
+  const ConstraintOr may = CompileRegex("a+", ByteVocabulary(), {}, Reasoning::kMayCome);
+  EXPECT_TRUE(Accepts(may, "aa"));
+  EXPECT_TRUE(Accepts(may, "<think>\nb </thin \u00e9 <think></think>\n\na"));
+  EXPECT_FALSE(Accepts(may, "<think>b</think>b"));
+  EXPECT_FALSE(Accepts(may, "<think>b</think></think>a"));
+  EXPECT_FALSE(Accepts(may, "<think>a"));
+  const ConstraintOr open = CompileChoices({"x", "y"}, ByteVocabulary(), {}, Reasoning::kIsOpen);
+  EXPECT_TRUE(Accepts(open, "</think>x"));
+  EXPECT_TRUE(Accepts(open, "well</think>\ny"));
+  EXPECT_FALSE(Accepts(open, "x"));
+}
+
 TEST(CompileTest, MalformedSchemasAreRefused) {
   ExpectError(Schema("{"), kInvalid, "JSON");
   ExpectError(Schema("[]"), kInvalid, "schema");
