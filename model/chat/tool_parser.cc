@@ -66,7 +66,7 @@ std::vector<std::string_view> MarksOf(const ReplySyntax& syntax) {
 }
 
 ReplyParser::ReplyParser(ToolSyntax tools, ReasoningSyntax reasoning)
-    : format_(MakeToolFormat(tools)), reasoning_(reasoning), state_(State::kStart) {
+    : format_(MakeToolFormat(tools)), state_(State::kStart) {
   if (reasoning == ReasoningSyntax::kNone) state_ = State::kContent;
   if (reasoning == ReasoningSyntax::kThinkStarted) {
     state_ = State::kReasoning;

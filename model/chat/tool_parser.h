@@ -91,7 +91,6 @@ class ReplyParser {
   void AddContent(std::string_view text, ReplyDelta* delta);
 
   std::unique_ptr<const ToolFormat> format_;
-  ReasoningSyntax reasoning_;
   State state_ = State::kStart;
   std::string pending_;      // not yet decided
   std::string held_;         // white space that goes if a call or the end of the reasoning follows

@@ -23,8 +23,7 @@ bool Walk(const TokenVocabulary::Trie& trie, const State* start, StateStore* sto
   path[0] = start;
   const TokenVocabulary::Node* const nodes = trie.nodes.data();
   const int32_t num_nodes = static_cast<int32_t>(trie.nodes.size());
-  int64_t visited = 0;
-  for (int32_t i = 0; i < num_nodes; ++visited) {
+  for (int32_t i = 0; i < num_nodes;) {
     const TokenVocabulary::Node& node = nodes[i];
     const State* next = store->Next(path[node.depth - 1], network.byte_class[node.byte], steps);
     if (next == nullptr) return false;
