@@ -1,5 +1,6 @@
 #include "server/frontend/field_checks.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -27,6 +28,12 @@ absl::Status CheckBytes(const std::string& field, const std::string& text, int64
     return InvalidField(field, absl::StrCat(text.size(), " bytes are too long; at most ", max));
   if (!utf8::IsValid(text)) return InvalidField(field, "not valid UTF-8");
   return absl::OkStatus();
+}
+
+absl::Status CheckName(const std::string& field, const std::string& name, int64_t max) {
+  const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7F; };
+  if (std::any_of(name.begin(), name.end(), is_control)) return InvalidField(field, "has a control character");
+  return CheckBytes(field, name, max);
 }
 
 }  // namespace quire

@@ -19,5 +19,7 @@ absl::Status CheckFloat(const std::string& field, float value, FloatRange range)
 
 // At most `max` bytes of valid UTF-8.
 absl::Status CheckBytes(const std::string& field, const std::string& text, int64_t max);
+// A name that comes back in headers, logs and metrics: no control characters either.
+absl::Status CheckName(const std::string& field, const std::string& name, int64_t max);
 
 }  // namespace quire

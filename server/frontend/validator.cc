@@ -60,7 +60,7 @@ Validator::Validator(RequestLimits limits) : limits_(std::move(limits)) {}
 
 absl::StatusOr<ValidatedRequest> Validator::Validate(GenerateRequest request) const {
   ValidatedRequest out;
-  QUIRE_RETURN_IF_ERROR(CheckBytes("request_id", request.request_id, kMaxRequestIdBytes));
+  QUIRE_RETURN_IF_ERROR(CheckName("request_id", request.request_id, kMaxRequestIdBytes));
   QUIRE_RETURN_IF_ERROR(CheckModel(request.model));
   QUIRE_RETURN_IF_ERROR(CheckCache(request.cache));
   QUIRE_RETURN_IF_ERROR(CheckInt("priority", request.priority, -kMaxPriority, kMaxPriority));
@@ -248,7 +248,7 @@ absl::Status Validator::CheckSalt(const std::string& field, const std::string& s
 }
 
 absl::Status Validator::CheckTenant(const std::string& field, const std::string& tenant) {
-  return CheckBytes(field, tenant, kMaxTenantBytes);
+  return CheckName(field, tenant, kMaxTenantBytes);
 }
 
 absl::Status Validator::CheckCache(const CacheRequest& cache) const {

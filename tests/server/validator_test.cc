@@ -38,6 +38,7 @@ TEST(ValidatorTest, RefusesEveryFieldOutOfRangeNamingFieldValueAndLimit) {
   const float nan = std::nanf(""), inf = std::numeric_limits<float>::infinity();
   const std::vector<BadCase> cases = {
       {"request_id", "257", "256", [](auto& r) { r.request_id = std::string(257, 'x'); }},
+      {"request_id", "", "control", [](auto& r) { r.request_id = "a\r\nX-Tenant: b"; }},
       {"request_id", "", "UTF-8", [](auto& r) { r.request_id = "\xFF"; }},
       {"cache.salt", "257", "256", [](auto& r) { r.cache.salt = std::string(257, 'x'); }},
       {"x-tenant", "257", "256", [](auto& r) { r.tenant = std::string(257, 'x'); }},
