@@ -1,5 +1,4 @@
-// Any bytes as a chat template: an error or text that is UTF-8, within small limits. Seeds: the templates of
-// tests/data/chat/generated.jsonl, one a file.
+// Any bytes as a chat template: an error or text that is UTF-8, within small limits; by itself and as a model's.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -10,6 +9,8 @@
 
 namespace {
 
+constexpr absl::CivilSecond kNow(2026, 11, 30, 14, 5, 9);
+
 const nlohmann::ordered_json& Context() {
   static const auto* const context = new nlohmann::ordered_json(nlohmann::ordered_json::parse(
       R"({"s": "Hello World", "u": "\u00e9\u4f60\ud83d\ude00", "n": null, "i": 7, "f": 2.5, "t": true, "l": [3, 1, 2],
@@ -18,6 +19,14 @@ const nlohmann::ordered_json& Context() {
                        {"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}],
           "tools": [], "add_generation_prompt": true})"));
   return *context;
+}
+
+quire::ChatRequest Conversation() {
+  quire::ChatRequest request;
+  request.messages = Context()["messages"];
+  request.tools = nlohmann::ordered_json::parse(R"([{"type": "function", "function": {"name": "f"}}])");
+  request.now = kNow;
+  return request;
 }
 
 }  // namespace
@@ -30,7 +39,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   limits.max_output_bytes = 1 << 20;
   const auto compiled = quire::jinja::Template::Compile(text, limits);
   if (!compiled.ok()) return 0;
-  const auto rendered = compiled->Render(Context(), absl::CivilSecond(2026, 11, 30, 14, 5, 9));
+  const auto rendered = compiled->Render(Context(), kNow);
   if (rendered.ok()) QUIRE_CHECK(quire::utf8::IsValid(*rendered));
+
+  quire::ChatTemplateSource source;
+  source.text = text;
+  const auto loaded = quire::ChatTemplate::Load(source, limits);
+  QUIRE_CHECK(loaded.ok());
+  const auto chat = loaded->Render(Conversation());
+  if (chat.ok()) QUIRE_CHECK(quire::utf8::IsValid(*chat));
   return 0;
 }

@@ -11,6 +11,7 @@
 #include "model/gguf.h"
 #include "model/rope.h"
 #include "model/safetensors.h"
+#include "model/tokenizer/loaders.h"
 
 namespace quire::testing {
 namespace {
@@ -43,6 +44,15 @@ void CheckConfig(const std::string& path) {
   QUIRE_CHECK(rope.inv_freq.size() * 2 == static_cast<size_t>(config->rope.rotary_dim));
 }
 
+// What is exported as a tokenizer.json is one.
+void CheckTokenizer(const GgufFile& file) {
+  const auto tokenizer = LoadTokenizerGguf(file);
+  if (!tokenizer.ok()) return;
+  (void)(*tokenizer)->Encode("Hello <s>  1234, e\xCC\x81!\n", /*add_special_tokens=*/true).ok();
+  const auto json = TokenizerJsonOfGguf(file);
+  if (json.ok()) QUIRE_CHECK(LoadTokenizerJson(*json).ok());
+}
+
 }  // namespace
 
 void ParseAsGguf(const uint8_t* data, size_t size) {
@@ -58,6 +68,7 @@ void ParseAsGguf(const uint8_t* data, size_t size) {
     (void)(*file)->GetInt(key).ok();
   }
   CheckConfig(path);
+  CheckTokenizer(**file);
 }
 
 void ParseAsSafetensors(const uint8_t* data, size_t size) {
