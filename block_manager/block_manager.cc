@@ -74,13 +74,16 @@ void BlockManager::Hold(BlockId found, BlockTable& table) {
 // `tokens`: those wanted of the next block, perhaps none.
 void BlockManager::MatchInsideBlock(absl::Span<const int32_t> tokens, BlockTable& table, PrefixMatch* match) {
   if (tokens.empty()) return;
-  if (static_cast<int32_t>(tokens.size()) < min_partial_tokens_) {
+  const int32_t least = LeastTokensOf(table.size());
+  if (static_cast<int32_t>(tokens.size()) < least) {
     match->miss = MissReason::kUnderMinimum;
     return;
   }
   const PrefixCache::Match found = cache_.FindLongest(table.link_, tokens);
-  if (found.num_tokens < min_partial_tokens_ || (pool_.IsHost(found.block) && !host_use_.fetch)) {
-    match->miss = found.num_tokens == 0 ? MissReason::kNeverSeen : MissReason::kCopyNotWorth;
+  if (found.num_tokens == 0) return;
+  if (found.num_tokens < least || (pool_.IsHost(found.block) && !host_use_.fetch)) {
+    const bool too_short = table.empty() && found.num_tokens < least;
+    match->miss = too_short ? MissReason::kUnderMinimum : MissReason::kCopyNotWorth;
     return;
   }
   Hold(found.block, table);
@@ -90,11 +93,13 @@ void BlockManager::MatchInsideBlock(absl::Span<const int32_t> tokens, BlockTable
   table.num_stored_ = match->num_tokens;
 }
 
-// Why less than `tokens` was found.
+// Why less than `tokens` was found. Prompts often begin with the same few tokens: that fewer than a block of them were
+// found says less than what became of the whole block.
 void BlockManager::Explain(const PrefixKeys& keys, absl::Span<const int32_t> tokens, PrefixMatch* match) const {
-  if (match->miss == MissReason::kUnderMinimum || match->miss == MissReason::kCopyNotWorth) return;
-  match->miss = MissReason::kNeverSeen;
   const int32_t i = match->missed_block;
+  const bool wants_less = static_cast<int64_t>(tokens.size()) < (i + int64_t{1}) * block_size_;
+  if (match->miss == MissReason::kCopyNotWorth || (match->miss == MissReason::kUnderMinimum && wants_less)) return;
+  if (match->miss == MissReason::kNone) match->miss = MissReason::kNeverSeen;
   if (i < static_cast<int32_t>(keys.blocks.size())) {
     if (const auto when = misses_.WhenEvicted(keys.blocks[i])) {
       match->miss = MissReason::kEvicted;

@@ -31,9 +31,9 @@ struct BlockManagerOptions {
   int32_t num_blocks = 0;  // the null block included; [2, 2^31 / block_size)
   int32_t block_size = 0;  // tokens, >= 1
   bool enable_prefix_cache = true;
-  // A hit that ends inside a block is used if it gives at least as many tokens of that block: the time of one block
-  // copy over the time of computing one token, rounded up. In practice a copy is cheaper than any token. >= 1;
-  // block_size switches such hits off.
+  // A hit that ends inside a block, not the first, is used if it gives at least as many tokens of that block: the time
+  // of one block copy over the time of computing one token, rounded up. In practice a copy is cheaper than any token.
+  // >= 1; block_size switches such hits off.
   int32_t min_partial_tokens = 1;
   EvictionOptions eviction = {};
   int32_t num_events = 0;            // that KvEventLog keeps
@@ -86,7 +86,8 @@ enum class MissReason : uint8_t {
   kNone,          // it did not: all that may be reused was found
   kCacheOff,      // the prefix cache is off
   kBypassed,      // the request does not read it
-  kUnderMinimum,  // too few tokens to be worth a copy, even if they were there
+  kUnderMinimum,  // less than one block is wanted or found, or too few tokens to be worth a copy even if they were
+                  // there
   kCopyNotWorth,  // found inside a block, but fewer tokens than min_partial_tokens; or on the host and not worth
                   // fetching
   kSlidOut,       // found, but a layer group has lost what its window holds at the end of it
@@ -150,8 +151,9 @@ class BlockManager : private BlockPool::Cache {
   BlockTable NewTable() { return BlockTable(&pool_, pages_.get()); }
 
   // Fills an empty `table` with the cached blocks that hold the longest prefix of `tokens`, at most `max_tokens` of
-  // them: full blocks, then perhaps one that is right only up to the token where the texts part. The hit counts once
-  // the table is published.
+  // them: full blocks, then perhaps one that is right only up to the token where the texts part. A hit has at least
+  // block_size() tokens: many prompts begin with the same few, which are computed faster than they are looked after.
+  // It counts once the table is published.
   PrefixMatch MatchPrefix(const PrefixKeys& keys, absl::Span<const int32_t> tokens, int32_t max_tokens,
                           BlockTable& table);
 
@@ -286,7 +288,8 @@ class BlockManager : private BlockPool::Cache {
   // Null without layer groups.
   const GroupPages* pages() const { return pages_.get(); }
   int32_t block_size() const { return block_size_; }
-  int32_t min_partial_tokens() const { return min_partial_tokens_; }
+  // Of a hit that ends inside its block number `block`, from 0: the fewest tokens of that block.
+  int32_t LeastTokensOf(int32_t block) const { return block == 0 ? block_size_ : min_partial_tokens_; }
   auto chain_hash() const { return chain_hash_; }
   bool prefix_cache_enabled() const { return enable_prefix_cache_; }
   bool has_host_tier() const { return pool_.num_host_blocks() > 0; }

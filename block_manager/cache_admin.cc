@@ -28,7 +28,8 @@ void BlockManager::Spare(const BlockHash& root, absl::Span<const BlockHash> bloc
   const auto rest = tokens.subspan(begin, block_size_);
   const PrefixCache::Match inside = rest.empty() ? PrefixCache::Match{} : cache_.FindLongest(link, rest);
   if (link.entry != kNoEntry) eviction_.Touch(link.entry);
-  if (inside.num_tokens >= min_partial_tokens_) eviction_.Touch(cache_.entry(inside.block));
+  if (inside.num_tokens >= LeastTokensOf(static_cast<int32_t>(begin) / block_size_))
+    eviction_.Touch(cache_.entry(inside.block));
 }
 
 void BlockManager::SetTenantQuota(int32_t tenant, int32_t max_blocks) {

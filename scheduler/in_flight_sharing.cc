@@ -72,7 +72,7 @@ Scheduler::Offer Scheduler::BestOffer(const Sequence& sequence) const {
     }
     if (producer->table.num_published() < producer->num_computed / block_size) return;  // the cache takes no more
     int32_t end = std::min(SharedTokens(sequence, *producer, block_size), CacheableTokens(sequence));
-    if (end % block_size < blocks_->min_partial_tokens()) end -= end % block_size;
+    if (end % block_size < blocks_->LeastTokensOf(end / block_size)) end -= end % block_size;
     const int32_t reach = std::min(end, planned_end);
     if (producer->num_computed < end && reach > best.reach) best = {producer, reach, end};
   };

@@ -33,7 +33,8 @@ bool IsDrop(TraceCall call) {
 
 // A miss that MissMemory may or may not remember.
 bool IsUnfound(MissReason miss) {
-  return miss == MissReason::kEvicted || miss == MissReason::kOtherRoot || miss == MissReason::kNeverSeen;
+  return miss == MissReason::kEvicted || miss == MissReason::kOtherRoot || miss == MissReason::kUnderMinimum ||
+         miss == MissReason::kNeverSeen;
 }
 
 // The replay's decisions with the recorded miss reasons where only memory makes the difference.

@@ -141,10 +141,14 @@ TEST(BlockManagerTest, B008_NeedEqualsBlocksTakenAndHitsAreTokenExactForEveryLen
           std::vector<BlockCopy> copies;
           const BlockTable table = Admitted(blocks, tokens, &match, &copies);
           const int32_t findable = sealed ? published : published / kBlockSize * kBlockSize;
-          EXPECT_EQ(match.num_tokens, std::min(findable, length - 1));
+          const int32_t reusable = std::min(findable, length - 1);
+          EXPECT_EQ(match.num_tokens, reusable < kBlockSize ? 0 : reusable);
           EXPECT_EQ(match.partial_tokens, match.num_tokens % kBlockSize);
           EXPECT_EQ(copies.size(), match.partial_tokens > 0 ? 1u : 0u);
-          EXPECT_EQ(match.miss, match.num_tokens < length - 1 ? MissReason::kNeverSeen : MissReason::kNone);
+          const bool under_minimum = length - 1 < kBlockSize || (findable > 0 && findable < kBlockSize);
+          EXPECT_EQ(match.miss, match.num_tokens == length - 1 ? MissReason::kNone
+                                : under_minimum                ? MissReason::kUnderMinimum
+                                                               : MissReason::kNeverSeen);
           EXPECT_EQ(match.missed_block, match.num_tokens / kBlockSize);
         }
       }
@@ -239,16 +243,16 @@ TEST(BlockManagerTest, ACopyIsSealedOnlyOnceAStepHasMadeIt) {
 
 TEST(BlockManagerTest, HitsInsideABlockMustBeWorthTheCopy) {
   BlockManager blocks({.num_blocks = 20, .block_size = 4, .min_partial_tokens = 3});
-  const BlockTable owner = Computed(blocks, Iota(4));
+  const BlockTable owner = Computed(blocks, Iota(8));
   PrefixMatch match;
   std::vector<BlockCopy> copies;
-  { const BlockTable table = Admitted(blocks, {0, 1, 7, 7, 7}, &match, &copies); }
-  EXPECT_EQ(match.num_tokens, 0);
+  { const BlockTable table = Admitted(blocks, {0, 1, 2, 3, 4, 5, 9, 9, 9}, &match, &copies); }
+  EXPECT_EQ(match.num_tokens, 4);
   EXPECT_EQ(match.miss, MissReason::kCopyNotWorth);
-  { const BlockTable table = Admitted(blocks, {0, 1, 2, 7, 7}, &match, &copies); }
-  EXPECT_EQ(match.num_tokens, 3);
+  { const BlockTable table = Admitted(blocks, {0, 1, 2, 3, 4, 5, 6, 9, 9}, &match, &copies); }
+  EXPECT_EQ(match.num_tokens, 7);
   EXPECT_EQ(match.miss, MissReason::kNeverSeen);
-  EXPECT_EQ(match.missed_block, 0);
+  EXPECT_EQ(match.missed_block, 1);
 }
 
 TEST(BlockManagerTest, AForkSharesAllBlocksAndTheFirstToWriteCopies) {

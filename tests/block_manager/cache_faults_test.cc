@@ -135,16 +135,36 @@ TEST(CacheFaultsTest, B026_TheSmallestReusablePrefixIsKnownAndKept) {
   constexpr int32_t kBlockSize = 64;
   for (const int32_t minimum : {1, 10, kBlockSize}) {
     BlockManager blocks({.num_blocks = 9, .block_size = kBlockSize, .min_partial_tokens = minimum});
-    EXPECT_EQ(blocks.min_partial_tokens(), minimum);
-    const BlockTable owner = Stored(blocks, Iota(kBlockSize));
-    for (const int32_t shared : {1, 9, 10, kBlockSize - 1}) {
+    EXPECT_EQ(blocks.LeastTokensOf(0), kBlockSize);
+    EXPECT_EQ(blocks.LeastTokensOf(1), minimum);
+    const BlockTable owner = Stored(blocks, Iota(2 * kBlockSize));
+    for (const int32_t shared : {0, 1, 9, 10, kBlockSize - 1}) {
       std::vector<int32_t> tokens = Iota(shared);
       tokens.resize(kBlockSize + 5, -1);
-      const PrefixMatch match = Match(blocks, tokens, KeysOf(tokens, kBlockSize));
-      EXPECT_EQ(match.num_tokens, shared >= minimum ? shared : 0);
-      EXPECT_EQ(match.miss, shared >= minimum ? MissReason::kNeverSeen : MissReason::kCopyNotWorth);
+      PrefixMatch match = Match(blocks, tokens, KeysOf(tokens, kBlockSize));
+      EXPECT_EQ(match.num_tokens, 0) << "less than a block";
+      EXPECT_EQ(match.miss, shared == 0 ? MissReason::kNeverSeen : MissReason::kUnderMinimum);
+      tokens = Iota(kBlockSize + shared);
+      tokens.resize(2 * kBlockSize + 5, -1);
+      match = Match(blocks, tokens, KeysOf(tokens, kBlockSize));
+      EXPECT_EQ(match.num_tokens, kBlockSize + (shared >= minimum ? shared : 0));
+      EXPECT_EQ(match.miss, shared == 0 || shared >= minimum ? MissReason::kNeverSeen : MissReason::kCopyNotWorth);
     }
+    const std::vector<int32_t> shorter = Iota(kBlockSize - 1);
+    EXPECT_EQ(Match(blocks, shorter, KeysOf(shorter, kBlockSize)).miss, MissReason::kUnderMinimum);
   }
+}
+
+TEST(CacheFaultsTest, B026_WhatBecameOfTheFirstBlockSaysMoreThanAFewTokensOfIt) {
+  BlockManager blocks({.num_blocks = 5, .block_size = 4});
+  Stored(blocks, {0, 1, 2, 3}, KeysOf({0, 1, 2, 3}, 4)).Clear();
+  EXPECT_EQ(Match(blocks, {0, 1, 2, 3}, KeysOf({0, 1, 2, 3}, 4, {7, 7})).miss, MissReason::kOtherRoot);
+  Stored(blocks, Iota(13, 100)).Clear();  // takes all four blocks
+  Stored(blocks, {0, 7, 7, 7}).Clear();
+  const std::vector<int32_t> again = {0, 1, 2, 3, 4};
+  const PrefixMatch match = Match(blocks, again, KeysOf(again, 4));
+  EXPECT_EQ(match.num_tokens, 0);
+  EXPECT_EQ(match.miss, MissReason::kEvicted) << "though one token of it was found";
 }
 
 TEST(CacheFaultsTest, B027_B028_WhateverChangesKvIsInTheKeyAndSaysWhatItIs) {

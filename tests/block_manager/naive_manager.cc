@@ -89,10 +89,11 @@ std::string NaiveManager::Match(const PrefixKeys& keys, const Text& tokens, int3
     table->published = static_cast<int32_t>(table->blocks.size());
     table->hit_pending = at > 0;
     const int32_t end = std::min(limit, at + bs_);
-    if (end - at >= options_.min_partial_tokens) {
+    const int32_t least = at == 0 ? bs_ : options_.min_partial_tokens;
+    if (end - at >= least) {
       const PrefixCache::Match longest = Longest(keys.root, tokens, at, end);
       const bool may_use = !IsHost(longest.block) || host_use_.fetch;
-      if (longest.num_tokens >= options_.min_partial_tokens && may_use) {
+      if (longest.num_tokens >= least && may_use) {
         partial = longest.num_tokens;
         table->blocks.push_back(longest.block);
       }
@@ -452,7 +453,7 @@ void NaiveManager::Spare(const PrefixKeys& keys, const Text& tokens) {
   while (at + bs_ <= size && FullAt(keys.root, tokens, at + bs_) != kNullBlock) at += bs_;
   const PrefixCache::Match inside = Longest(keys.root, tokens, at, std::min(size, at + bs_));
   if (at > 0) Stamp(entries_.at(FullAt(keys.root, tokens, at)));
-  if (inside.num_tokens >= options_.min_partial_tokens) Stamp(entries_.at(inside.block));
+  if (inside.num_tokens >= (at == 0 ? bs_ : options_.min_partial_tokens)) Stamp(entries_.at(inside.block));
 }
 
 void NaiveManager::SetQuota(int32_t tenant, int32_t quota) {

@@ -93,7 +93,7 @@ TEST_F(PrefixCacheTinyTest, ANextChatTurnComputesNothingButItsNewTokens) {
     int32_t known = 0;
     for (int32_t turn = 0; turn < 5; ++turn) {
       const auto answer = cached.Run(chat, Greedy(13)), expected = plain.Run(chat, Greedy(13));
-      EXPECT_EQ(answer.last.cached_tokens, known);
+      EXPECT_EQ(answer.last.cached_tokens, known < block_size ? 0 : known);
       EXPECT_EQ(expected.last.cached_tokens, 0);
       const auto& sequence = answer.sequences.at(0);
       EXPECT_EQ(sequence.tokens, expected.sequences.at(0).tokens);
@@ -157,7 +157,7 @@ TEST_F(PrefixCacheTinyTest, B023_ColdAndWarmLogitsAreEqualToTheBit) {
     const auto cold = engine.Run(Ids(length, length), Greedy(1));
     for (int i = 0; i < 3; ++i) {
       const auto warm = engine.Run(Ids(length, length), Greedy(1));
-      EXPECT_EQ(warm.last.cached_tokens, length - 1);
+      EXPECT_EQ(warm.last.cached_tokens, length - 1 < 16 ? 0 : length - 1);
       EXPECT_EQ(warm.sequences.at(0).tokens, cold.sequences.at(0).tokens);
       EXPECT_EQ(warm.sequences.at(0).logprobs, cold.sequences.at(0).logprobs);
     }
