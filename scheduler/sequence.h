@@ -26,8 +26,8 @@ enum class SequenceState : uint8_t {
 // for `constraint` (token_constraints.h); a batch builder reads it.
 //
 // First stands what every step touches, in as few cache lines as it takes: a thousand of them do not fit into the
-// first-level cache.
-struct alignas(64) Sequence {
+// first-level cache. Not aligned to lines: those of one size would compete for the same sets.
+struct Sequence {
   Sequence(SequenceGroup* owner, int32_t sequence_index, BlockTable empty_table)
       : group(owner), index(sequence_index), table(std::move(empty_table)) {}
 

@@ -17,7 +17,7 @@ struct Lane;
 
 // One request: 1 .. n sequences that share a prompt. Plain state, changed by Scheduler alone. As in Sequence, what
 // every step touches comes first.
-struct alignas(64) SequenceGroup {
+struct SequenceGroup {
   explicit SequenceGroup(EngineRequest taken)
       : num_prompt_tokens(static_cast<int32_t>(taken.prompt_ids.size())),
         offline(taken.offline),
