@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "kernels/base/mutex.h"
 #include "model/constraint/network.h"
+#include "model/constraint/token_vocabulary.h"
 
 namespace quire::constraint {
 
@@ -29,14 +30,6 @@ struct Item {
 struct Wait {
   int32_t rule = 0;
   Item then;
-};
-
-// The tokens that are allowed in a state.
-struct TokenMask {
-  int32_t num_allowed = 0;
-  std::vector<int32_t> ids;     // if there are few; any order
-  std::vector<uint32_t> words;  // otherwise
-  int64_t bytes() const { return static_cast<int64_t>(sizeof(*this) + ids.size() * 4 + words.size() * 4); }
 };
 
 // One set of Earley's items: a state of the deterministic automaton that is built as it is used, stack included. Equal

@@ -1,9 +1,14 @@
 // What a matcher does beside judging texts: masks, end tokens, rollback, forks, forced text, full caches, threads.
+#include <functional>
+#include <iterator>
 #include <random>
 #include <set>
 #include <thread>
 
+#include "model/constraint/token_vocabulary.h"
+#include "model/tokenizer/tokenizer.h"
 #include "tests/model/constraint/constraint_test_util.h"
+#include "tests/testing/ref_data.h"
 
 namespace quire::constraint::testing {
 namespace {
@@ -23,7 +28,8 @@ std::set<int32_t> AllowedOneByOne(const ConstraintMatcher& matcher, const TokenV
   std::set<int32_t> ids;
   for (int32_t id = 0; id < vocabulary.size(); ++id) {
     ConstraintMatcher fork = matcher;
-    const bool taken = vocabulary.IsEnd(id) ? matcher.IsAccepting() : fork.AcceptBytes(vocabulary.TokenBytes(id)).ok();
+    const std::string_view bytes = vocabulary.TokenBytes(id);
+    const bool taken = vocabulary.IsEnd(id) ? matcher.IsAccepting() : !bytes.empty() && fork.AcceptBytes(bytes).ok();
     if (taken) ids.insert(id);
   }
   return ids;
@@ -71,12 +77,16 @@ TEST(MatcherTest, ForcedTokenAndJumpForwardText) {
 
 // Masks against the definition, along random texts, with pieces that cross all borders of the grammar.
 TEST(MatcherTest, MasksAreTheTokensThatFit) {
-  const std::vector<std::string> pieces = {
-      "{\"", "\":", "\",\"",  "}}",  "]}",    " \n",   "\\u00", "\xC3",  "\xA9x",      "12",   ".5",           "true",
-      "[[",  "],[", "\":{\"", "a b", "plain", "\"a\"", "null,", "-1e+9", "\"\xE4\xBD", "\\\"", "\xF0\x9F\x98", "name"};
+  std::vector<std::string> pieces = {"{\"",   "\":",   "\",\"", "}}",    "]}",         " \n",  "\\u00",        "\xC3",
+                                     "\xA9x", "12",    ".5",    "true",  "[[",         "],[",  "\":{\"",       "a b",
+                                     "plain", "\"a\"", "null,", "-1e+9", "\"\xE4\xBD", "\\\"", "\xF0\x9F\x98", "name"};
+  for (const char* end : {"", " ", " long", " long, then\",", "\xC3"})
+    pieces.push_back("fifteen letters" + std::string(end));
   const auto vocabulary = ByteVocabulary(pieces);
   const std::vector<ConstraintOr> constraints = {
       CompileJsonSchema("true", JsonWhitespace::kFree, vocabulary),
+      CompileJsonSchema(R"({"type":"string","pattern":"^[a-z]+-[0-9]{2,3}$"})", JsonWhitespace::kFree, vocabulary),
+      CompileJsonSchema(R"({"type":"string","minLength":3})", JsonWhitespace::kFree, vocabulary),
       CompileJsonSchema(
           R"({"type":"object","properties":{"a b":{"type":"string","maxLength":20},"name":{"type":"number"}}})",
           JsonWhitespace::kFree, vocabulary),
@@ -99,6 +109,44 @@ TEST(MatcherTest, MasksAreTheTokensThatFit) {
         ASSERT_TRUE(matcher.AcceptToken(id).ok());
         if (id == kEnd) break;
       }
+    }
+  }
+}
+
+// The same with a real vocabulary, whose tokens are long and many: all that makes masks cheap is at work. What is right
+// is asked of a constraint of its own, which knows no masks.
+TEST(MatcherTest, MasksOfARealVocabularyAreTheTokensThatFit) {
+  const auto path = quire::testing::SharedTokenizerPath("smollm2");
+  if (!path) GTEST_SKIP() << "no tokenizer";
+  const auto tokenizer = LoadTokenizer(*path);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const auto vocabulary = std::make_shared<const TokenVocabulary>(
+      **tokenizer, std::vector<int32_t>{(*tokenizer)->TokenId("<|im_end|>")}, (*tokenizer)->vocab_size());
+  const auto schema = [&](const char* text) { return CompileJsonSchema(text, JsonWhitespace::kFree, vocabulary); };
+  const std::vector<std::function<ConstraintOr()>> compiles = {
+      [&] { return schema("true"); },
+      [&] { return schema(R"({"type":"object","properties":{"a":{"type":"integer"},"name":{"type":"string"}}})"); },
+      [&] { return schema(R"({"type":"string","minLength":2,"maxLength":30})"); },
+      [&] { return schema(R"({"type":"string","maxLength":4})"); },
+      [&] { return schema(R"({"type":"string","pattern":"^[a-z]+-[0-9]{2,3}$"})"); },
+      [&] { return schema(R"({"type":"array","items":{"enum":["red","green",1]},"maxItems":3})"); },
+      [&] { return CompileRegex("[a-z]+( [A-Za-z]*)*", vocabulary); },
+      [&] { return CompileRegex("[\\s\\S]*end|[^x]{5,}", vocabulary); },
+      [&] { return CompileGrammar("root ::= \"(\" root \")\" | [^()]+ | [0-9]* \"!\"", vocabulary); },
+  };
+  std::mt19937 random(5);
+  for (const auto& compile : compiles) {
+    const ConstraintOr constraint = compile(), other = compile();
+    ASSERT_TRUE(constraint.ok() && other.ok()) << constraint.status();
+    ConstraintMatcher matcher(*constraint), naive(*other);
+    for (int step = 0; step < 5 && !matcher.is_finished(); ++step) {
+      const std::set<int32_t> allowed = Allowed(&matcher, *vocabulary);
+      ASSERT_EQ(allowed, AllowedOneByOne(naive, *vocabulary));
+      ASSERT_FALSE(allowed.empty());
+      EXPECT_EQ((*matcher.NextTokens())->num_allowed, static_cast<int32_t>(allowed.size()));
+      const int32_t id = *std::next(allowed.begin(), static_cast<int64_t>(random() % allowed.size()));
+      ASSERT_TRUE(matcher.AcceptToken(id).ok());
+      ASSERT_TRUE(naive.AcceptToken(id).ok());
     }
   }
 }
