@@ -160,7 +160,7 @@ void ExpectSameIdsInEveryVariant(const RunnerFactory& make_runner, const ModelCo
       // With room for everything nothing that slid out is lost, so every token is found that one table would find.
       EXPECT_GT(result.stats.prefix_hit_tokens, 0);
       EXPECT_EQ(result.stats.evictions, 0);
-      EXPECT_EQ(result.cached_tokens, ExpectedCachedTokens(workload, result));
+      EXPECT_EQ(result.cached_tokens, ExpectedCachedTokens(workload, result, variant.block_size));
     }
   }
 }

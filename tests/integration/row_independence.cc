@@ -116,7 +116,8 @@ void ExpectSameIds(const WorkloadResult& expected, const WorkloadResult& actual,
   for (size_t i = 0; i < actual.ids.size(); ++i) ASSERT_EQ(expected.ids[i], actual.ids[i]) << what << ", request " << i;
 }
 
-std::vector<int32_t> ExpectedCachedTokens(const std::vector<WorkloadRequest>& workload, const WorkloadResult& result) {
+std::vector<int32_t> ExpectedCachedTokens(const std::vector<WorkloadRequest>& workload, const WorkloadResult& result,
+                                          int32_t block_size) {
   std::set<std::vector<int32_t>> computed;  // in this order a neighbour shares the longest beginning
   std::vector<int32_t> expected;
   for (size_t i = 0; i < workload.size(); ++i) {
@@ -128,7 +129,8 @@ std::vector<int32_t> ExpectedCachedTokens(const std::vector<WorkloadRequest>& wo
     const auto after = computed.lower_bound(prompt);
     const int32_t cached_after = after == computed.end() ? 0 : shared(*after);
     const int32_t cached_before = after == computed.begin() ? 0 : shared(*std::prev(after));
-    expected.push_back(std::max(cached_after, cached_before));
+    const int32_t longest = std::max(cached_after, cached_before);
+    expected.push_back(longest < block_size ? 0 : longest);
     for (const std::vector<int32_t>& output : result.ids[i]) {
       std::vector<int32_t> tokens = prompt;
       tokens.insert(tokens.end(), output.begin(), output.end() - 1);  // the last token is never computed

@@ -50,8 +50,9 @@ WorkloadResult RunWorkload(Engine& engine, const std::vector<WorkloadRequest>& w
 void ExpectSameIds(const WorkloadResult& expected, const WorkloadResult& actual, const std::string& what);
 
 // Tokens that each request of a one-at-a-time run must find cached, from prompts and outputs alone: the longest
-// beginning that any earlier request has computed, to the token, at most the prompt but its last token. Holds whatever
-// the block size, as long as nothing is evicted.
-std::vector<int32_t> ExpectedCachedTokens(const std::vector<WorkloadRequest>& workload, const WorkloadResult& result);
+// beginning that any earlier request has computed, to the token, at most the prompt but its last token, or none of it
+// if that is less than one block. Holds as long as nothing is evicted.
+std::vector<int32_t> ExpectedCachedTokens(const std::vector<WorkloadRequest>& workload, const WorkloadResult& result,
+                                          int32_t block_size);
 
 }  // namespace quire::testing

@@ -188,7 +188,7 @@ void ExpectRowIndependence(const MatrixOptions& matrix) {
     if (variant.caching && variant.one_at_a_time) {
       EXPECT_EQ(result.stats.evictions, 0);
       EXPECT_GT(result.stats.prefix_hit_tokens, 0);
-      EXPECT_EQ(result.cached_tokens, ExpectedCachedTokens(workload, result));
+      EXPECT_EQ(result.cached_tokens, ExpectedCachedTokens(workload, result, variant.block_size));
     }
   }
 }

@@ -84,11 +84,11 @@ TEST_F(RowIndependenceSimTest, Preemption) {
 
 TEST_F(RowIndependenceSimTest, PrefixCacheOneAtATime) {
   // Nothing is evicted, so that what must be found is known.
-  const WorkloadResult result =
-      RunVariant(*workload_, {.pool_tokens = 10000000, .caching = true, .one_at_a_time = true});
+  const Variant variant = {.pool_tokens = 10000000, .caching = true, .one_at_a_time = true};
+  const WorkloadResult result = RunVariant(*workload_, variant);
   ASSERT_EQ(result.stats.evictions, 0);
   ExpectSameIds(*alone_, result, "cached, one at a time");
-  EXPECT_EQ(result.cached_tokens, ExpectedCachedTokens(*workload_, result));
+  EXPECT_EQ(result.cached_tokens, ExpectedCachedTokens(*workload_, result, variant.block_size));
   EXPECT_GT(result.stats.prefix_hit_tokens, 10 * kNumRequests);
 }
 

@@ -69,7 +69,7 @@ TEST_F(SimtEngineTest, DeterministicIdsDoNotDependOnBatchCacheOrPreemption) {
   options_.scheduler.enable_prefix_caching = true;
   const WorkloadResult cached = RunWith(options_, /*one_at_a_time=*/true);
   ExpectSameIds(alone, cached, "block size 32, 24 tokens a step, cached");
-  EXPECT_EQ(cached.cached_tokens, ExpectedCachedTokens(Workload(), cached));
+  EXPECT_EQ(cached.cached_tokens, ExpectedCachedTokens(Workload(), cached, options_.block_size));
 
   options_.block_size = 16;
   options_.scheduler.max_num_batched_tokens = 128;
