@@ -117,7 +117,7 @@ TEST(MatcherTest, MasksAreTheTokensThatFit) {
 // is asked of a constraint of its own, which knows no masks.
 TEST(MatcherTest, MasksOfARealVocabularyAreTheTokensThatFit) {
   const auto path = quire::testing::SharedTokenizerPath("smollm2");
-  if (!path) GTEST_SKIP() << "no tokenizer";
+  if (!path) GTEST_SKIP() << "no oracle data: tokenizers/smollm2";
   const auto tokenizer = LoadTokenizer(*path);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   const auto vocabulary = std::make_shared<const TokenVocabulary>(
