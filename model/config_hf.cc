@@ -65,6 +65,11 @@ absl::Status RefuseUnsupported(const JsonFields& fields, const std::string& wher
   return absl::OkStatus();
 }
 
+bool IsFloat32(const JsonFields& fields) {
+  const json* type = fields.Find(fields.Has("dtype") ? "dtype" : "torch_dtype");  // in both spellings
+  return type != nullptr && *type == "float32";
+}
+
 absl::Status ReadShapes(const JsonFields& fields, ModelConfig* config) {
   QUIRE_ASSIGN_OR_RETURN(config->vocab_size, fields.Int("vocab_size", 1, kMaxVocabSize));
   QUIRE_ASSIGN_OR_RETURN(config->hidden_size, fields.Int("hidden_size", 1, kMaxHiddenSize));
@@ -196,6 +201,7 @@ absl::StatusOr<ModelConfig> LoadHfConfig(const std::string& directory) {
   config.architecture = architecture->name;
   config.model_type = architecture->model_type;
   QUIRE_RETURN_IF_ERROR(ReadShapes(fields, &config));
+  config.float32 = IsFloat32(fields);
   QUIRE_RETURN_IF_ERROR(RefuseUnsupported(fields, path));
   QUIRE_RETURN_IF_ERROR(ReadHfWindows(fields, *architecture, path, &config));
   QUIRE_ASSIGN_OR_RETURN(config.rope, ParseHfRope(object, config.head_dim, config.max_position_embeddings, path));

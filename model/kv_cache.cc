@@ -12,6 +12,11 @@ int64_t KvBytesPerBlock(const ModelConfig& config, const LayerGroups& groups, in
   return int64_t{2} * block_size * config.num_kv_heads * config.head_dim * SizeOf(dtype) * groups.layers_per_block;
 }
 
+DType DefaultKvDType(const Backend& backend, const ModelConfig& config) {
+  if (config.float32 && backend.supports_kv_dtype(DType::kF32)) return DType::kF32;
+  return backend.default_kv_dtype();
+}
+
 absl::StatusOr<KvCache> KvCache::Create(Backend& backend, const ModelConfig& config, const LayerGroups& groups,
                                         int32_t num_blocks, int32_t block_size, DType dtype, int32_t num_host_blocks) {
   if (block_size != 1 && block_size != 8 && block_size != 16 && block_size != 32 && block_size != 64) {

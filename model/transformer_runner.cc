@@ -92,13 +92,14 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> TransformerRunner::Create(Transform
   const uint64_t seed = options.seed;
   const int32_t num_blocks = options.num_kv_blocks, block_size = options.block_size;
   const int32_t max_tokens = options.max_num_batched_tokens, max_seqs = options.max_num_seqs;
-  const DType kv_dtype = options.kv_dtype.value_or(options.backend->default_kv_dtype());
+  const std::optional<DType> given_kv_dtype = options.kv_dtype;
 
   std::unique_ptr<TransformerRunner> runner(new TransformerRunner(std::move(options)));
   Backend& backend = *runner->backend_;
   if (shadow_kv && !backend.host_reads_memory()) return NoIntegrity(backend);
   QUIRE_ASSIGN_OR_RETURN(runner->config_, LoadModelConfig(path));
   const ModelConfig& config = runner->config_;
+  const DType kv_dtype = given_kv_dtype.value_or(DefaultKvDType(backend, config));
   runner->groups_ = group_layers ? GroupLayers(config) : OneGroup(config);
   const LayerGroups& groups = runner->groups_;
   std::unique_ptr<WeightSource> weights;

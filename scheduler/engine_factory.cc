@@ -52,7 +52,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> MakeSimRunner(const EngineOptions& 
 absl::StatusOr<std::unique_ptr<ModelRunner>> MakeTransformerRunner(const EngineOptions& options,
                                                                    const ModelConfig& config,
                                                                    std::unique_ptr<Backend> backend) {
-  const DType kv_dtype = options.kv_dtype.value_or(backend->default_kv_dtype());
+  const DType kv_dtype = options.kv_dtype.value_or(DefaultKvDType(*backend, config));
   if (!backend->supports_kv_dtype(kv_dtype)) {
     return absl::FailedPreconditionError(absl::StrCat("--kv-cache-dtype ", std::string(Name(kv_dtype)),
                                                       " is not built for device ", std::string(Name(backend->kind()))));

@@ -355,8 +355,10 @@ void AddOffline(CLI::App& app, AllOptions& options, Command& command) {
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
       ->transform(kNoMinus)
       ->check(kPositive);
-  inspect->add_option("--kv-cache-dtype", options.inspect.kv_dtype, "f32, f16 or bf16")
-      ->check(CLI::IsMember({"f32", "f16", "bf16"}))
+  inspect
+      ->add_option("--kv-cache-dtype", options.inspect.kv_dtype,
+                   "auto, f32, f16 or bf16; auto: as quired on the CPU: f32 for float32 models, else f16")
+      ->check(CLI::IsMember({"auto", "f32", "f16", "bf16"}))
       ->capture_default_str();
   inspect->add_flag("--json", options.inspect.json, kJsonHelp);
   inspect->callback([&] { command = [&](Session& session) { return RunInspect(options.inspect, session); }; });

@@ -64,6 +64,7 @@ struct Inspection {
   ModelConfig config;
   TensorGroups tensors;
   int64_t weight_bytes = 0;
+  std::string kv_dtype;
   int64_t kv_bytes_per_token = 0;
   int64_t context = 0;                // tokens of one sequence
   int64_t kv_bytes_per_sequence = 0;  // of so many tokens: on layers with a window, what the window holds
@@ -75,7 +76,8 @@ absl::StatusOr<Inspection> Inspect(const InspectOptions& options) {
   QUIRE_ASSIGN_OR_RETURN(result.tensors, CountTensors(options.model, result.config));
   for (const auto& [type, group] : result.tensors) result.weight_bytes += group.bytes;
   const ModelConfig& config = result.config;
-  const int64_t element_bytes = options.kv_dtype == "f32" ? 4 : 2;
+  result.kv_dtype = options.kv_dtype != "auto" ? options.kv_dtype : config.float32 ? "f32" : "f16";
+  const int64_t element_bytes = result.kv_dtype == "f32" ? 4 : 2;
   result.kv_bytes_per_token = 2 * int64_t{config.num_layers} * config.num_kv_heads * config.head_dim * element_bytes;
   result.context = options.context.value_or(config.max_position_embeddings);
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
@@ -104,7 +106,7 @@ Json ToJson(const InspectOptions& options, const Inspection& inspection) {
                {"max_position_embeddings", config.max_position_embeddings},
                {"tensors", std::move(tensors)},
                {"weight_bytes", inspection.weight_bytes},
-               {"kv_cache_dtype", options.kv_dtype},
+               {"kv_cache_dtype", inspection.kv_dtype},
                {"kv_bytes_per_token", inspection.kv_bytes_per_token},
                {"kv_bytes_per_sequence", inspection.kv_bytes_per_sequence},
                {"context", inspection.context}};
@@ -141,7 +143,7 @@ std::string ToText(const InspectOptions& options, const Inspection& inspection) 
                         "weights       %d bytes (%s)\n"
                         "KV cache      %d bytes a token (%s)\n",
                         inspection.weight_bytes, BytesText(static_cast<double>(inspection.weight_bytes)),
-                        inspection.kv_bytes_per_token, options.kv_dtype);
+                        inspection.kv_bytes_per_token, inspection.kv_dtype);
   absl::StrAppendFormat(&text, "a sequence    %s for %d tokens\n",
                         BytesText(static_cast<double>(inspection.kv_bytes_per_sequence)), inspection.context);
   if (options.memory_bytes) {

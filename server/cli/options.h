@@ -168,7 +168,7 @@ struct InspectOptions {
   std::string model;
   std::optional<int64_t> context;       // tokens of a sequence; unset: what the model allows
   std::optional<int64_t> memory_bytes;  // for the KV cache
-  std::string kv_dtype = "f16";
+  std::string kv_dtype = "auto";
   bool json = false;
 };
 

@@ -107,7 +107,7 @@ void AddPoolFlags(CLI::App& app, EngineOptions& options) {
       ->type_name("BYTES");
   app.add_option_function<std::string>(
          "--kv-cache-dtype", [&options](const std::string& text) { SetKvDType(text, options); },
-         "auto, f32 or f16; auto: f16 on cpu, f32 on reference")
+         "auto, f32 or f16; auto: f16 on cpu, f32 on reference and for models whose files are float32")
       ->default_str("auto");
 }
 

@@ -35,6 +35,17 @@ std::string MessageWith(const char* key, const json& value) {
   return std::string(Load(config).status().message());
 }
 
+TEST(ConfigTest, SaysWhetherTheFilesAreFloat32) {
+  json config = GoodConfig();
+  EXPECT_FALSE(Load(config)->float32);
+  config["torch_dtype"] = "float32";
+  EXPECT_TRUE(Load(config)->float32);
+  config["dtype"] = "bfloat16";  // the newer spelling counts
+  EXPECT_FALSE(Load(config)->float32);
+  config["dtype"] = nullptr;
+  EXPECT_TRUE(Load(config)->float32);
+}
+
 TEST(ConfigTest, ReadsBothSpellings) {
   const auto old_form = Load(GoodConfig());
   ASSERT_TRUE(old_form.ok()) << old_form.status();
@@ -227,6 +238,11 @@ TEST(ConfigTest, ReadsGgufMetadata) {
   EXPECT_TRUE(config->tie_word_embeddings);
   EXPECT_FALSE(config->attention_bias);
   EXPECT_EQ(GgufMessage(GoodGguf()), "");
+  EXPECT_FALSE(config->float32);  // not said
+  for (const uint32_t file_type : {0, 1}) {
+    const GgufBuilder typed = GoodGguf().U32("general.file_type", file_type);
+    EXPECT_EQ(LoadModelConfig(WriteTemporaryFile("test.gguf", typed.Bytes()))->float32, file_type == 0);
+  }
 }
 
 TEST(ConfigTest, GgufArraysHaveOneEntryForEachLayer) {

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "gtest/gtest.h"
+#include "model/config.h"
 #include "tests/model/model_test_util.h"
 #include "tests/testing/sanitized.h"
 #include "tests/testing/step_driver.h"
@@ -175,6 +176,24 @@ TEST_P(TinyModelTest, RowsDoNotDependOnBatchChunkOrBlocks) {
       const std::vector<float> logprobs = LogprobsById(rows.back(), (*runner)->vocab_size());
       if (first.empty()) first = logprobs;
       EXPECT_EQ(logprobs, first) << "block size " << block_size;
+    }
+  }
+}
+
+TEST(DefaultKvTest, ModelsOfFloat32KeepKAndVInFloat32) {
+  for (const auto& [model, bytes_on_cpu] :
+       std::map<std::string, int64_t>{{"tiny/llama_gqa", 2}, {"tiny/llama_mqa", 4}}) {
+    const auto path = RefPath(model);
+    if (!path) GTEST_SKIP() << "no oracle data " << model;
+    const auto config = LoadModelConfig(*path);
+    ASSERT_TRUE(config.ok()) << config.status();
+    const int64_t elements = int64_t{2} * config->num_layers * config->num_kv_heads * config->head_dim;
+    for (const TestBackend& backend : TestBackends()) {
+      SCOPED_TRACE(model + " " + backend.name);
+      auto runner = MakeRunner(*path, backend.options);
+      ASSERT_TRUE(runner.ok()) << runner.status();
+      const bool on_cpu = backend.options.kind == DeviceKind::kCpu;
+      EXPECT_EQ((*runner)->kv_bytes_per_token(), elements * (on_cpu ? bytes_on_cpu : 4));
     }
   }
 }

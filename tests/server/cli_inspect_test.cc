@@ -52,6 +52,14 @@ TEST(InspectTest, ReadsHuggingFaceDirectories) {
   EXPECT_GT(json["weight_bytes"], 0);
 }
 
+TEST(InspectTest, ModelsOfFloat32KeepAFloat32Cache) {
+  const auto f32 = testing::RefPath("tiny/llama_mqa"), f16 = testing::RefPath("tiny/llama_gqa");
+  if (!f32 || !f16) GTEST_SKIP() << "no oracle data tiny/llama_mqa and tiny/llama_gqa";
+  EXPECT_EQ(RunCli({"inspect", *f32, "--json"}).Lines()[0]["kv_cache_dtype"], "f32");
+  EXPECT_EQ(RunCli({"inspect", *f16, "--json"}).Lines()[0]["kv_cache_dtype"], "f16");
+  EXPECT_EQ(RunCli({"inspect", *f32, "--json", "--kv-cache-dtype", "f16"}).Lines()[0]["kv_cache_dtype"], "f16");
+}
+
 TEST(InspectTest, WindowsBoundWhatASequenceTakes) {
   const auto path = testing::RefPath("tiny/mistral");
   if (!path) GTEST_SKIP() << "no oracle data tiny/mistral";
