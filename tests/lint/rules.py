@@ -117,6 +117,17 @@ def root_relative_includes(tree):
                 yield Finding(path, number, f"include {target} is no path from the root")
 
 
+def own_header_first(tree):
+    """A source file whose header has its name includes that first: compiling it shows that the header compiles alone."""
+    for path in tree.cpp():
+        own = os.path.splitext(path)[0] + ".h"
+        if not path.endswith(".cc") or not tree.exists(own):
+            continue
+        number, _, target = next(includes(tree, path), (1, True, "nothing"))
+        if target != own:
+            yield Finding(path, number, f"includes {target} before {own}")
+
+
 # A header of the value brings what the key names.
 _BROUGHT_BY = {"utility": {"algorithm", "array", "functional", "map", "memory", "optional", "string", "string_view", "tuple", "vector",
                            "variant", "absl/status/statusor.h", "absl/types/span.h"},
@@ -248,5 +259,5 @@ def clang_format(tree):
             yield Finding(match.group(1), int(match.group(2)), "not formatted: run clang-format -i")
 
 
-RULES = {rule.__name__: rule for rule in (include_direction, root_relative_includes, symbol_includes, readme_in_every_folder, file_length,
+RULES = {rule.__name__: rule for rule in (include_direction, root_relative_includes, own_header_first, symbol_includes, readme_in_every_folder, file_length,
                                          ascii_only, machine_paths, banned_symbols, pragma_once, clang_format)}

@@ -125,6 +125,14 @@ class RulesTest(unittest.TestCase):
         self.write("model/x.cc", '\n#include "a.h"\n')
         self.expect("root_relative_includes", "model/x.cc", 2, "no path from the root")
 
+    def test_own_header_behind_another(self):
+        self.write("model/a.cc", '#include <vector>\n\n#include "model/a.h"\n')
+        self.expect("own_header_first", "model/a.cc", 1, "vector before model/a.h")
+        self.write("model/a.cc", "int f();\n")
+        self.expect("own_header_first", "model/a.cc", 1, "nothing before model/a.h")
+        self.write("model/a.cc", '#include "model/a.h"\n\n#include <vector>\n')
+        self.assertEqual(self.findings("own_header_first"), [])
+
     def test_folder_without_readme(self):
         self.write("model/tokenizer/x.cc", "")
         self.expect("readme_in_every_folder", "model/tokenizer/README.md", 1, "none")
