@@ -81,7 +81,8 @@ class Backend {
   // Not OK once the device has failed for good: no op will succeed any more.
   virtual absl::Status broken() const { return absl::OkStatus(); }
 
-  // The element type of KV for a model of 16 bits or fewer, if none is asked for: f16 on cpu and cuda, f32 on reference.
+  // The element type of KV for a model of 16 bits or fewer, if none is asked for: f16 on cpu and cuda, f32 on
+  // reference.
   virtual DType default_kv_dtype() const = 0;
   // True if the KV cache may be stored as `dtype`.
   virtual bool supports_kv_dtype(DType dtype) const = 0;

@@ -40,7 +40,7 @@ struct ModelConfig {
   float rms_norm_eps = 0;
   int32_t max_position_embeddings = 0;
   RopeConfig rope;
-  bool float32 = false;      // the files call their numbers float32 (torch_dtype or dtype; general.file_type 0)
+  bool float32 = false;  // the files call their numbers float32 (torch_dtype or dtype; general.file_type 0)
   bool tie_word_embeddings = false;
   bool attention_bias = false;         // of q, k and v
   bool attention_output_bias = false;  // of o
