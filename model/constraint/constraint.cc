@@ -21,10 +21,11 @@ struct Constraint::Current {
 };
 
 Constraint::Constraint(std::unique_ptr<const Network> network, std::shared_ptr<const TokenVocabulary> vocabulary,
-                       const ConstraintLimits& limits)
+                       const ConstraintLimits& limits, Reasoning reasoning)
     : network_(std::move(network)),
       vocabulary_(std::move(vocabulary)),
       limits_(limits),
+      reasoning_(reasoning),
       current_(std::make_unique<Current>()) {
   MutexLock lock(&current_->mutex);
   current_->store = std::make_shared<StateStore>(*network_, limits_.max_cache_bytes, limits_.max_match_steps);
@@ -62,7 +63,7 @@ namespace {
 
 // Anything up to the end of reasoning, and white space behind that.
 absl::Status AddReasoning(int32_t from, int32_t to, const TokenVocabulary& vocabulary, NetworkBuilder* builder) {
-  const std::string mark = "</think>";
+  const std::string mark(kReasoningEnd);
   QUIRE_ASSIGN_OR_RETURN(const CharNfa with_end,
                          CharNfa::Create(Expression::Text(mark), CharNfa::Match::kSearch, &builder->budget()));
   QUIRE_ASSIGN_OR_RETURN(const CharDfa searched, CharDfa::Create(with_end, &builder->budget()));
@@ -87,7 +88,7 @@ absl::StatusOr<int32_t> BehindReasoning(int32_t text, Reasoning reasoning, const
     builder->AddEpsilon(start, inside);
   } else {
     builder->AddEpsilon(start, begin);
-    QUIRE_RETURN_IF_ERROR(builder->AddText(start, vocabulary.WithSpecialTokens("<think>"), inside));
+    QUIRE_RETURN_IF_ERROR(builder->AddText(start, vocabulary.WithSpecialTokens(kReasoningBegin), inside));
   }
   QUIRE_RETURN_IF_ERROR(AddReasoning(inside, begin, vocabulary, builder));
   builder->AddRule(begin, text, end);
@@ -100,7 +101,7 @@ ConstraintOr FinishConstraint(NetworkBuilder* builder, int32_t root, std::shared
                               const ConstraintLimits& limits, Reasoning reasoning) {
   QUIRE_ASSIGN_OR_RETURN(const int32_t whole, BehindReasoning(root, reasoning, *vocabulary, builder));
   QUIRE_ASSIGN_OR_RETURN(auto network, builder->Finish(whole));
-  auto constraint = std::make_shared<const Constraint>(std::move(network), std::move(vocabulary), limits);
+  auto constraint = std::make_shared<const Constraint>(std::move(network), std::move(vocabulary), limits, reasoning);
   if (constraint->store()->start() == nullptr) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the constraint's begin needs more than max_match_steps = ", limits.max_match_steps));

@@ -36,12 +36,13 @@ enum class JsonWhitespace {
 class Constraint {
  public:
   Constraint(std::unique_ptr<const Network> network, std::shared_ptr<const TokenVocabulary> vocabulary,
-             const ConstraintLimits& limits);
+             const ConstraintLimits& limits, Reasoning reasoning);
   ~Constraint();
 
   const TokenVocabulary& vocabulary() const { return *vocabulary_; }
   const ConstraintLimits& limits() const { return limits_; }
-  int64_t num_states() const;  // of the automaton as compiled
+  Reasoning reasoning() const { return reasoning_; }  // what comes before the text
+  int64_t num_states() const;                         // of the automaton as compiled
   int64_t cache_bytes() const;
 
   // For ConstraintMatcher: the store that new matchers use; a new one once `full` has reached its limit.
@@ -54,6 +55,7 @@ class Constraint {
   std::unique_ptr<const Network> network_;
   std::shared_ptr<const TokenVocabulary> vocabulary_;
   ConstraintLimits limits_;
+  Reasoning reasoning_;
   std::unique_ptr<Current> current_;
 };
 

@@ -2,10 +2,13 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 // What a reply of a model is beside the text that was asked for.
 namespace quire::constraint {
+
+inline constexpr std::string_view kReasoningBegin = "<think>", kReasoningEnd = "</think>";
 
 // Before the text that a constraint describes.
 enum class Reasoning : uint8_t {

@@ -1,6 +1,9 @@
 #include "model/constraint/token_constraint.h"
 
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
@@ -11,6 +14,13 @@ namespace quire::constraint {
 namespace {
 
 constexpr int kMaxForcedAhead = 256;  // tokens at the begin of a text that are walked through in advance
+
+// The bytes of reasoning that says nothing, as models write it; cut where states are that all reasoning comes by.
+std::vector<std::string> EmptyReasoning(Reasoning reasoning, const TokenVocabulary& vocabulary) {
+  std::vector<std::string> parts = {vocabulary.WithSpecialTokens(kReasoningEnd), "\n\n"};
+  if (reasoning == Reasoning::kMayCome) parts.insert(parts.begin(), vocabulary.WithSpecialTokens(kReasoningBegin));
+  return parts;
+}
 
 class MatcherConstraint final : public TokenConstraint {
  public:
@@ -23,6 +33,11 @@ class MatcherConstraint final : public TokenConstraint {
     next_ = nullptr;  // the matcher may leave the store that has it
     QUIRE_RETURN_IF_ERROR(matcher_.AcceptToken(token_id));
     matcher_.ForgetHistory();
+    return FindNext();
+  }
+  absl::Status AcceptBytes(std::string_view bytes) {
+    next_ = nullptr;
+    QUIRE_RETURN_IF_ERROR(matcher_.AcceptBytes(bytes));
     return FindNext();
   }
 
@@ -50,19 +65,30 @@ class MatcherConstraint final : public TokenConstraint {
   const TokenMask* next_ = nullptr;  // lives as long as the matcher; null: an end token was taken
 };
 
+// Takes what is forced, so that it is known.
+absl::Status TakeForced(MatcherConstraint constraint) {
+  for (int i = 0; i < kMaxForcedAhead && constraint.num_allowed() == 1; ++i) {
+    QUIRE_RETURN_IF_ERROR(constraint.Accept(constraint.only_token()));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const TokenConstraint>> MakeTokenConstraint(
     std::shared_ptr<const Constraint> constraint) {
-  auto begin = std::make_shared<MatcherConstraint>(std::move(constraint));
+  const auto begin = std::make_shared<MatcherConstraint>(constraint);
   QUIRE_RETURN_IF_ERROR(begin->FindNext());
   if (begin->num_allowed() == 0) {
     return absl::InvalidArgumentError("only the empty text is allowed, and the model has no token that ends it");
   }
-  MatcherConstraint ahead = *begin;
-  for (int i = 0; i < kMaxForcedAhead && ahead.num_allowed() == 1; ++i) {
-    QUIRE_RETURN_IF_ERROR(ahead.Accept(ahead.only_token()));
+  QUIRE_RETURN_IF_ERROR(TakeForced(*begin));
+  if (constraint->reasoning() == Reasoning::kNone) return begin;
+  MatcherConstraint behind = *begin;
+  for (const std::string& part : EmptyReasoning(constraint->reasoning(), constraint->vocabulary())) {
+    QUIRE_RETURN_IF_ERROR(behind.AcceptBytes(part));
   }
+  QUIRE_RETURN_IF_ERROR(TakeForced(std::move(behind)));
   return begin;
 }
 

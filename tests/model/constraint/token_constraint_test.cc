@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -76,6 +77,10 @@ TEST(TokenConstraintTest, ATextThatTheVocabularyCannotSpellIsAnError) {
   const auto vocabulary =
       std::make_shared<const TokenVocabulary>(std::vector<std::string_view>{"a", "</s>"}, std::vector<int32_t>{1});
   EXPECT_EQ(Regex("ax", vocabulary).status().code(), absl::StatusCode::kFailedPrecondition) << "forced there";
+  for (const char* behind : {"xa", "ax"}) {
+    const auto reasoned = MakeTokenConstraint(*CompileRegex(behind, vocabulary, {}, Reasoning::kIsOpen));
+    EXPECT_EQ(reasoned.status().code(), absl::StatusCode::kFailedPrecondition) << behind;
+  }
   const auto sequence = (*Regex("a?(a?|a?ax)", vocabulary))->Clone();
   EXPECT_EQ(sequence->Accept(0), absl::OkStatus());
   EXPECT_EQ(sequence->Accept(0), absl::OkStatus());
@@ -95,6 +100,53 @@ TEST(TokenConstraintTest, GoesOnWhenTheCacheIsFull) {
   }
   EXPECT_EQ(Allowed(*sequence), (std::vector<int32_t>{kEnd}));
   EXPECT_EQ(Allowed(*begin).size(), 26u);
+}
+
+// The cache grows with each state and mask that is found out.
+TEST(TokenConstraintTest, WhatAllTextsComeByIsKnownBeforeAnyIsWritten) {
+  const auto vocabulary = ByteVocabulary({"<think>", "</think>", "\n\n"});
+  constexpr int32_t kThink = 257, kThinkEnd = 258, kEmptyLine = 259;
+  const auto expect_known = [&](Reasoning reasoning, const std::vector<int32_t>& ids) {
+    const auto constraint = *CompileRegex("ab[xy]c", vocabulary, {}, reasoning);
+    const auto begin = *MakeTokenConstraint(constraint);
+    const int64_t bytes = constraint->cache_bytes();
+    const auto sequence = begin->Clone();
+    for (const int32_t id : ids) ASSERT_EQ(sequence->Accept(id), absl::OkStatus()) << id;
+    EXPECT_EQ(Allowed(*sequence), (std::vector<int32_t>{'x', 'y'}));
+    EXPECT_EQ(constraint->cache_bytes(), bytes);
+    ASSERT_EQ(sequence->Accept('x'), absl::OkStatus());
+    EXPECT_GT(constraint->cache_bytes(), bytes) << "what was a choice is found when it comes";
+  };
+  expect_known(Reasoning::kNone, {'a', 'b'});
+  expect_known(Reasoning::kMayCome, {'a', 'b'});
+  expect_known(Reasoning::kMayCome, {kThink, 'h', 'm', kThinkEnd, kEmptyLine, 'a', 'b'});
+  expect_known(Reasoning::kIsOpen, {'h', 'm', kThinkEnd, kEmptyLine, 'a', 'b'});
+  expect_known(Reasoning::kIsOpen, {'h', 'm', kThinkEnd, 'a', 'b'});
+}
+
+TEST(TokenConstraintTest, ThreadsFindTheSameMasks) {
+  const auto compile = [vocabulary = ByteVocabulary({"{\"", "\":", "ab", "\\"})] {
+    return *CompileJsonSchema(
+        R"({"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "of": {"enum": [1, 12]}},
+            "required": ["name", "of"], "additionalProperties": {"type": "number"}})",
+        JsonWhitespace::kFree, vocabulary);
+  };
+  const std::string text = R"({ "name": "ab\n\u00e9c", "of": 12, "more": -1.5e3 })";
+  using Masks = std::vector<std::vector<uint32_t>>;
+  const auto walk = [&text](const std::shared_ptr<const Constraint>& constraint) -> Masks {
+    const auto sequence = (*MakeTokenConstraint(constraint))->Clone();
+    Masks masks = {MaskOf(*sequence)};
+    for (const char byte : text) {
+      EXPECT_EQ(sequence->Accept(static_cast<unsigned char>(byte)), absl::OkStatus());
+      masks.push_back(MaskOf(*sequence));
+    }
+    return masks;
+  };
+  const Masks expected = walk(compile());
+  const auto constraint = compile();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) threads.emplace_back([&] { EXPECT_EQ(walk(constraint), expected); });
+  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace
