@@ -22,6 +22,9 @@ using boost::beast::error_code;
 
 constexpr size_t kLargeBodyBytes = 256 << 10;
 constexpr size_t kMaxReadAhead = 64 << 10;  // of what a client sends before its answer
+// Behind the head of a request: sizes and extensions of chunks and fields behind the last one, which Beast does not
+// limit.
+constexpr size_t kMaxBetweenChunks = 128 << 10;
 constexpr int64_t kMaxReadAway = int64_t{256} << 20;
 constexpr std::chrono::seconds kLingerTime(5);
 
@@ -57,6 +60,24 @@ std::string PathOf(beast::string_view target) {
     if (escaped) i += 2;
   }
   return path;
+}
+
+// The bytes that came are no request, as opposed to a connection that ended or was too slow.
+bool IsMalformed(error_code error) {
+  return error && error.category() == http::make_error_code(http::error::bad_method).category() &&
+         error != http::error::end_of_stream && error != http::error::partial_message;
+}
+
+// What Beast lets through but two parties may read in two ways, which is how requests are smuggled past a proxy.
+const char* ProblemOfHead(const http::request<http::string_body>& head) {
+  const size_t codings = head.count(http::field::transfer_encoding);
+  if (codings > 0 && head.count(http::field::content_length) > 0)
+    return "Transfer-Encoding and Content-Length exclude each other";
+  if (codings > 0 && head.version() < 11) return "HTTP/1.0 has no Transfer-Encoding";
+  if (codings > 1 || (codings > 0 && Lower(head[http::field::transfer_encoding]) != "chunked"))
+    return "Transfer-Encoding: only chunked is understood";
+  if (head.count(http::field::host) > 1) return "Host: may stand there once";
+  return nullptr;
 }
 
 std::string Reason(int status) { return Text(http::obsolete_reason(static_cast<http::status>(status))); }
@@ -134,7 +155,10 @@ class HttpConnection::Exchange final : public HttpExchange {
 // --- reading
 
 HttpConnection::HttpConnection(asio::ip::tcp::socket socket, HttpShared& shared)
-    : shared_(shared), stream_(std::move(socket)) {
+    : shared_(shared),
+      stream_(std::move(socket)),
+      body_timer_(stream_.get_executor()),
+      buffer_(static_cast<size_t>(shared.options.max_header_bytes) + kMaxBetweenChunks) {
   shared_.num_connections.fetch_add(1);
 }
 
@@ -178,24 +202,22 @@ void HttpConnection::ReadRequest() {
 }
 
 void HttpConnection::OnHeader(error_code error) {
+  const auto& head = parser_->get();
+  origin_ = Text(head[http::field::origin]);  // a page may read refusals, too
   if (error == http::error::header_limit) {
     return RefuseRequest(
         431, absl::StrCat("the head of the request is too long; at most ", shared_.options.max_header_bytes, " bytes"));
   }
-  if (error == http::error::body_limit) {
-    return RefuseRequest(413, absl::StrCat("the body is too long; at most ", shared_.options.max_body_bytes, " bytes"));
-  }
-  if (error && error.category() == http::make_error_code(http::error::bad_method).category() &&
-      error != http::error::end_of_stream && error != http::error::partial_message) {
-    return RefuseRequest(400, absl::StrCat("not an HTTP request: ", error.message()));
-  }
+  if (error == http::error::body_limit) return RefuseBody();
+  if (IsMalformed(error)) return RefuseRequest(400, absl::StrCat("not an HTTP request: ", error.message()));
   if (error) return Linger();
-  const auto& head = parser_->get();
-  if (head.count(http::field::transfer_encoding) > 0 && head.count(http::field::content_length) > 0)
-    return RefuseRequest(400, "Transfer-Encoding and Content-Length exclude each other");
-  if (head.count(http::field::transfer_encoding) > 0 && !parser_->chunked())
-    return RefuseRequest(400, "Transfer-Encoding: only chunked is understood");
-  if (const auto expect = head.find(http::field::expect); expect != head.end()) {
+  if (const char* const problem = ProblemOfHead(head)) return RefuseRequest(400, problem);
+  request_ = {};
+  request_.method = Text(head.method_string());
+  request_.path = PathOf(head.target());
+  // Now, since Beast adds what stands behind the last chunk, and that is no head: a proxy has not looked at it.
+  for (const auto& field : head) request_.headers.emplace_back(Lower(field.name_string()), Text(field.value()));
+  if (const auto expect = head.find(http::field::expect); expect != head.end() && head.version() >= 11) {
     if (Lower(expect->value()) != "100-continue") return RefuseRequest(417, "Expect: only 100-continue is understood");
     if (!parser_->is_done()) {
       static constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -211,20 +233,25 @@ void HttpConnection::OnHeader(error_code error) {
 }
 
 void HttpConnection::ReadBody() {
-  stream_.expires_after(ToChrono(shared_.options.body_timeout));
+  // The stream's own clock closes it without a word, so it only comes second.
+  stream_.expires_after(ToChrono(shared_.options.body_timeout) + kLingerTime);
+  reading_body_ = true;
+  body_timer_.expires_after(ToChrono(shared_.options.body_timeout));
+  body_timer_.async_wait([self = shared_from_this()](error_code cancelled) {
+    if (cancelled || !self->reading_body_) return;
+    self->body_is_late_ = true;
+    self->stream_.cancel();  // OnBody goes on
+  });
   http::async_read(stream_, buffer_, *parser_,
                    [self = shared_from_this()](error_code error, size_t) { self->OnBody(error); });
 }
 
 void HttpConnection::OnBody(error_code error) {
-  if (error == http::error::body_limit) {
-    return RefuseRequest(413, absl::StrCat("the body is too long; at most ", shared_.options.max_body_bytes, " bytes"));
-  }
-  if (error == beast::error::timeout) return RefuseRequest(408, "the body did not come in time");
-  if (error && error.category() == http::make_error_code(http::error::bad_chunk).category() &&
-      error != http::error::end_of_stream && error != http::error::partial_message) {
-    return RefuseRequest(400, absl::StrCat("not an HTTP request: ", error.message()));
-  }
+  reading_body_ = false;
+  body_timer_.cancel();
+  if (error && body_is_late_) return RefuseRequest(408, "the body did not come in time");
+  if (error == http::error::body_limit) return RefuseBody();
+  if (IsMalformed(error)) return RefuseRequest(400, absl::StrCat("not an HTTP request: ", error.message()));
   if (error) return Linger();
   Handle();
 }
@@ -232,47 +259,51 @@ void HttpConnection::OnBody(error_code error) {
 void HttpConnection::Handle() {
   stream_.expires_never();
   auto message = parser_->release();
-  HttpRequest request;
-  request.method = Text(message.method_string());
-  request.path = PathOf(message.target());
-  for (const auto& field : message) request.headers.emplace_back(Lower(field.name_string()), Text(field.value()));
-  request.body = std::move(message.body());
+  request_.body = std::move(message.body());
 
   BeginAnswer();
-  is_head_ = request.method == "HEAD";
+  is_head_ = request_.method == "HEAD";
   is_http10_ = message.version() < 11;
   keep_alive_ = message.keep_alive() && number_ < shared_.options.max_requests_per_connection;
-  const std::string* const origin = request.Find("origin");
-  origin_ = origin == nullptr ? "" : *origin;
   WatchClient();
-  if (AnswerPreflight(request)) return;
-  const bool is_large = request.body.size() > kLargeBodyBytes;
-  auto exchange = std::make_shared<Exchange>(shared_from_this(), number_, std::move(request));
+  if (AnswerPreflight()) return;
+  const bool is_large = request_.body.size() > kLargeBodyBytes;
+  auto exchange = std::make_shared<Exchange>(shared_from_this(), number_, std::move(request_));
   if (!is_large) return shared_.handler(std::move(exchange));
   asio::post(shared_.large_bodies, [this, exchange = std::move(exchange)] { shared_.handler(exchange); });
 }
 
-bool HttpConnection::AnswerPreflight(const HttpRequest& request) {
-  if (request.method != "OPTIONS" || request.Find("access-control-request-method") == nullptr) return false;
+bool HttpConnection::AnswerPreflight() {
+  if (request_.method != "OPTIONS" || request_.Find("access-control-request-method") == nullptr) return false;
   HttpResponse response;
   response.status = 204;
   response.content_type.clear();
-  if (!CorsHeaders().empty()) {
+  if (AllowsOrigin("*") || AllowsOrigin(origin_)) {
     response.headers = {{"Access-Control-Allow-Methods", "GET, POST, HEAD, OPTIONS"},
-                        {"Access-Control-Allow-Headers", "Authorization, Content-Type, X-Request-Id, X-Tenant"},
                         {"Access-Control-Max-Age", "600"}};
+    // Whichever: clients in pages have headers of their own, and what we do not know changes nothing.
+    if (const std::string* const wanted = request_.Find("access-control-request-headers"))
+      response.headers.emplace_back("Access-Control-Allow-Headers", *wanted);
   }
-  Send(number_, Head(response, /*has_length=*/false, /*chunked=*/false), /*is_end=*/true);
+  Send(number_, Head(response, /*has_length=*/true, /*chunked=*/false), /*is_end=*/true);
   return true;
 }
 
+bool HttpConnection::AllowsOrigin(std::string_view origin) const {
+  const std::vector<std::string>& allowed = shared_.options.allowed_origins;
+  return std::find(allowed.begin(), allowed.end(), origin) != allowed.end();
+}
+
 HttpHeaders HttpConnection::CorsHeaders() const {
-  if (origin_.empty()) return {};
-  for (const std::string& allowed : shared_.options.allowed_origins) {
-    if (allowed == "*") return {{"Access-Control-Allow-Origin", "*"}};
-    if (allowed == origin_) return {{"Access-Control-Allow-Origin", origin_}, {"Vary", "Origin"}};
+  if (shared_.options.allowed_origins.empty()) return {};
+  const bool any = AllowsOrigin("*");
+  HttpHeaders headers;
+  if (!any) headers.emplace_back("Vary", "Origin");  // so that no cache gives one page the answer to another
+  if (!origin_.empty() && (any || AllowsOrigin(origin_))) {
+    headers.emplace_back("Access-Control-Allow-Origin", any ? "*" : origin_);
+    headers.emplace_back("Access-Control-Expose-Headers", "*");
   }
-  return {};
+  return headers;
 }
 
 void HttpConnection::BeginAnswer() {
@@ -296,6 +327,10 @@ void HttpConnection::RefuseRequest(int status, const std::string& message) {
   is_head_ = false;
   const HttpResponse response = ErrorResponse(status, message);
   Send(number_, Head(response, /*has_length=*/true, /*chunked=*/false) + response.body, /*is_end=*/true);
+}
+
+void HttpConnection::RefuseBody() {
+  RefuseRequest(413, absl::StrCat("the body is too long; at most ", shared_.options.max_body_bytes, " bytes"));
 }
 
 void HttpConnection::WatchClient() {
@@ -335,7 +370,7 @@ std::string HttpConnection::Head(const HttpResponse& response, bool has_length, 
     head.append(name).append(": ").append(value).append("\r\n");
   };
   if (!response.content_type.empty()) add("Content-Type", response.content_type);
-  if (has_length) add("Content-Length", absl::StrCat(response.body.size()));
+  if (has_length && response.status != 204) add("Content-Length", absl::StrCat(response.body.size()));
   if (chunked) add("Transfer-Encoding", "chunked");
   for (const auto& [name, value] : response.headers) add(name, value);
   for (const auto& [name, value] : CorsHeaders()) add(name, value);

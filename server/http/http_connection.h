@@ -5,9 +5,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/base/thread_annotations.h"
 #include "boost/asio/ip/tcp.hpp"
+#include "boost/asio/steady_timer.hpp"
 #include "boost/asio/thread_pool.hpp"
 #include "boost/beast/core/flat_buffer.hpp"
 #include "boost/beast/core/tcp_stream.hpp"
@@ -54,9 +56,10 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void ReadBody();
   void OnBody(boost::beast::error_code error);
   void Handle();
-  bool AnswerPreflight(const HttpRequest& request);
+  bool AnswerPreflight();
   // The request cannot be read: says so and closes.
   void RefuseRequest(int status, const std::string& message);
+  void RefuseBody();  // it is too long
   // Reads on while an answer is made.
   void WatchClient();
   void OnClientBytes(boost::beast::error_code error, size_t count);
@@ -75,19 +78,23 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void ReadAway(int64_t room);
 
   std::string Head(const HttpResponse& response, bool has_length, bool chunked);
+  bool AllowsOrigin(std::string_view origin) const;
   HttpHeaders CorsHeaders() const;
 
   HttpShared& shared_;
   boost::beast::tcp_stream stream_;
+  boost::asio::steady_timer body_timer_;  // of the body that is read
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   std::weak_ptr<HttpListener> listener_;
+  HttpRequest request_;  // whose body is read
 
   int64_t number_ = 0;       // of the request under way
   bool answering_ = false;   // it has been handed over and is not answered to the end
   bool ended_ = false;       // its answer is all in outbox_ or beyond
   bool keep_alive_ = false;  // after it
   bool is_head_ = false, is_http10_ = false;
+  bool reading_body_ = false, body_is_late_ = false;
   std::string origin_;  // of the request under way
   bool watching_ = false, writing_ = false, gone_ = false, closed_ = false;
   std::string outbox_, sending_;

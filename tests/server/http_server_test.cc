@@ -170,9 +170,56 @@ TEST_F(HttpServerTest, WhatIsNoRequestIsRefused) {
   EXPECT_EQ(status("POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n"), 400);
   // Two lengths are how requests are smuggled past a proxy.
   EXPECT_EQ(status("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n"), 400);
+  EXPECT_EQ(status("POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"), 400);
+  EXPECT_EQ(status("POST / HTTP/1.1\r\nTransfer-Encoding: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400);
+  EXPECT_EQ(status("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400);
+  EXPECT_EQ(status("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"), 400);
   EXPECT_EQ(status("GET / HTTP/1.1\r\nExpect: miracles\r\n\r\n"), 417);
   EXPECT_EQ(status(""), 0);
   EXPECT_EQ(status("GET / HT"), 0);
+}
+
+// Neither an extension of a chunk nor what follows the last one may fill the memory.
+TEST_F(HttpServerTest, WhatStandsBetweenChunksIsBounded) {
+  Start();
+  const std::string endless(1 << 20, 'x');
+  for (const std::string before : {"1;", "0\r\nT: "}) {
+    HttpClient client(server_->address());
+    client.Send("POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + before);
+    std::thread sender([&] { client.Send(endless); });
+    EXPECT_EQ(client.Read().status, 400) << before;
+    sender.join();
+  }
+}
+
+TEST_F(HttpServerTest, FieldsBehindTheBodyAreNoHeaders) {
+  Start();
+  HttpClient client(server_->address());
+  client.Send(
+      "POST /wait HTTP/1.1\r\nHost: h\r\nA: 1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nX-Tenant: t\r\n\r\n");
+  has_waiting_.get_future().wait();
+  EXPECT_EQ(waiting_->request().body, "x");
+  EXPECT_EQ(*waiting_->request().Find("a"), "1");
+  EXPECT_EQ(waiting_->request().Find("x-tenant"), nullptr);
+  waiting_->Respond({});
+  EXPECT_EQ(client.Read().status, 200);
+  waiting_.reset();
+}
+
+TEST_F(HttpServerTest, ABodyThatDoesNotComeIsRefused) {
+  options_.body_timeout = absl::Milliseconds(20);
+  Start();
+  HttpClient client(server_->address());
+  client.Send("POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nha");
+  EXPECT_EQ(client.Read().status, 408);
+  EXPECT_TRUE(client.AtEnd());
+}
+
+TEST_F(HttpServerTest, OldClientsAreNotToldToContinue) {
+  Start();
+  HttpClient client(server_->address());
+  client.Send("POST /e HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\nx");
+  EXPECT_EQ(client.Read().body, "POST /e x");
 }
 
 TEST_F(HttpServerTest, ConnectionsBeyondTheLimitAreTurnedAway) {
@@ -232,12 +279,22 @@ TEST_F(HttpServerTest, PagesOfOtherOriginsReadAnswersOnlyIfAllowed) {
   HttpClient client(server_->address());
   EXPECT_EQ(client.Get("/x", "Origin: https://a.example\r\n").headers.at("access-control-allow-origin"),
             "https://a.example");
-  EXPECT_EQ(client.Get("/x", "Origin: https://b.example\r\n").headers.count("access-control-allow-origin"), 0u);
-  const HttpClient::Reply preflight =
-      client.Get("/x", "Origin: https://a.example\r\nAccess-Control-Request-Method: POST\r\n", "OPTIONS");
+  HttpClient::Reply other = client.Get("/x", "Origin: https://b.example\r\n");
+  EXPECT_EQ(other.headers.count("access-control-allow-origin"), 0u);
+  EXPECT_EQ(other.headers.at("vary"), "Origin");  // a cache must not give it to the first page
+  HttpClient::Reply preflight = client.Get("/x",
+                                           "Origin: https://a.example\r\nAccess-Control-Request-Method: POST\r\n"
+                                           "Access-Control-Request-Headers: x-stainless-os, x-request-timeout-ms\r\n",
+                                           "OPTIONS");
   EXPECT_EQ(preflight.status, 204);
   EXPECT_NE(preflight.headers.at("access-control-allow-methods").find("POST"), std::string::npos);
-  EXPECT_EQ(client.Get("/x").status, 200);
+  EXPECT_EQ(preflight.headers.at("access-control-allow-headers"), "x-stainless-os, x-request-timeout-ms");
+  EXPECT_EQ(preflight.headers.count("content-length"), 0u);
+  // A refusal of what cannot be read goes by its own origin.
+  client.Send("POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999999\r\nOrigin: https://a.example\r\n\r\n");
+  const HttpClient::Reply refused = client.Read();
+  EXPECT_EQ(refused.status, 413);
+  EXPECT_EQ(refused.headers.at("access-control-allow-origin"), "https://a.example");
 }
 
 TEST_F(HttpServerTest, AddressesAreChecked) {
