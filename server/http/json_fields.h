@@ -14,8 +14,7 @@ namespace quire {
 
 using Json = nlohmann::ordered_json;
 
-// The JSON object of a request body. kInvalidArgument for bytes that are none, for more than 100 levels and for more
-// than 4 Mi values: a body of brackets or commas must not become a tree of gigabytes.
+// The JSON object of a request body. kInvalidArgument for bytes that are none and for what ParseJsonText refuses.
 absl::StatusOr<Json> ParseBody(const std::string& body);
 
 // Reads the optional fields of an object: null is the same as absent, a value of another type is an error naming the
