@@ -58,7 +58,7 @@ ChatPrompt ReadChatPrompt(JsonFields& fields, Json* body) {
 absl::StatusOr<CompletionRequest> ParseChatRequest(const HttpRequest& request, Json body) {
   CompletionRequest out;
   out.is_chat = true;
-  GenerateRequest generate;
+  GenerateRequest& generate = out.common;
   generate.add_special_tokens = false;  // the template writes them
   JsonFields fields(body);
   ReadLogprobs(fields, &generate);
@@ -68,10 +68,8 @@ absl::StatusOr<CompletionRequest> ParseChatRequest(const HttpRequest& request, J
   if (!generate.max_tokens) generate.max_tokens = max_tokens;
   auto prompt = std::make_shared<ChatPrompt>(ReadChatPrompt(fields, &body));
   prompt->bytes = static_cast<int64_t>(request.body.size());
-  QUIRE_RETURN_IF_ERROR(ReadSharedFields(request, fields, &out, &generate));
-  generate.prompt = std::move(prompt);
-  generate.request_id = out.request_id;
-  out.prompts.push_back(std::move(generate));
+  QUIRE_RETURN_IF_ERROR(ReadSharedFields(request, fields, &out));
+  out.prompts.emplace_back(std::move(prompt));
   return out;
 }
 

@@ -79,10 +79,7 @@ CompletionCall::CompletionCall(std::shared_ptr<HttpExchange> exchange, Frontend&
               absl::ToUnixSeconds(absl::Now())),
       last_sent_(absl::Now()) {
   parts_.resize(request_.prompts.size());
-  int64_t index = 0;
-  for (Part& part : parts_) {
-    for (int64_t i = 0; i < std::clamp<int64_t>(request_.n, 0, 4096); ++i) part.choices.push_back({index++});
-  }
+  exchange_->request() = {};  // it has been read, and may be large
 }
 
 std::shared_ptr<CompletionCall> CompletionCall::Start(std::shared_ptr<HttpExchange> exchange, Frontend& frontend,
@@ -104,7 +101,7 @@ void CompletionCall::Submit() {
       if (finished_) return;
     }
     const absl::Status status =
-        frontend_.Generate(std::move(request_.prompts[i]), std::make_shared<Sink>(shared_from_this(), i)).status();
+        frontend_.Generate(request_.Take(i), std::make_shared<Sink>(shared_from_this(), i)).status();
     if (!status.ok()) return Fail(status);
   }
 }
@@ -113,7 +110,10 @@ void CompletionCall::Accepted(size_t index, uint64_t handle) {
   bool gone;
   {
     MutexLock lock(&mutex_);
-    parts_[index].handle = handle;
+    Part& part = parts_[index];
+    part.handle = handle;
+    // Now, since n has been checked.
+    for (int64_t i = 0; i < request_.n; ++i) part.choices.push_back({static_cast<int64_t>(index) * request_.n + i});
     gone = finished_;
   }
   if (gone) frontend_.Cancel(handle);  // the client went before there was anything to cancel

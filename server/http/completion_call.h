@@ -39,7 +39,7 @@ class CompletionCall final : public HttpListener, public std::enable_shared_from
     uint64_t handle = 0;  // 0: not accepted
     PendingOutput pending;
     PromptEcho echo;
-    std::vector<ChoiceState> choices;
+    std::vector<ChoiceState> choices;  // once it is accepted
     bool held = false, ended = false;
     UsageCount usage;
   };
@@ -66,7 +66,7 @@ class CompletionCall final : public HttpListener, public std::enable_shared_from
 
   Frontend& frontend_;
   const std::shared_ptr<HttpExchange> exchange_;
-  CompletionRequest request_;  // its prompts are moved out by Submit
+  CompletionRequest request_;  // Submit moves out what goes to the front end
   const CompletionFormat format_;
 
   Mutex mutex_;

@@ -30,7 +30,7 @@ std::optional<std::vector<int64_t>> ToIds(const Json& list) {
 }
 
 // A string, a list of ids, or a list of either.
-absl::Status ReadPrompts(const Json& body, const GenerateRequest& common, CompletionRequest* out) {
+absl::Status ReadPrompts(const Json& body, CompletionRequest* out) {
   const auto bad = [] {
     return InvalidField("prompt", "must be a string, a list of token ids, or a list of strings or of such lists");
   };
@@ -43,19 +43,15 @@ absl::Status ReadPrompts(const Json& body, const GenerateRequest& common, Comple
     return InvalidField("prompt", absl::StrCat(count, " prompts are too many; at most ", kMaxPrompts));
   for (size_t i = 0; i < count; ++i) {
     const Json& prompt = is_one ? *found : (*found)[i];
-    GenerateRequest request = common;
     if (prompt.is_string()) {
-      request.prompt = prompt.get<std::string>();
+      out->prompts.emplace_back(prompt.get<std::string>());
     } else if (prompt.is_array()) {
       std::optional<std::vector<int64_t>> ids = ToIds(prompt);
       if (!ids) return bad();
-      request.prompt = *std::move(ids);
+      out->prompts.emplace_back(*std::move(ids));
     } else {
       return bad();
     }
-    request.request_id = out->request_id;
-    if (count > 1 && !out->request_id.empty()) request.request_id = absl::StrCat(out->request_id, "-", i);
-    out->prompts.push_back(std::move(request));
   }
   return absl::OkStatus();
 }
@@ -93,8 +89,16 @@ void ReadStreamFields(JsonFields& fields, CompletionRequest* out, absl::Status* 
 
 }  // namespace
 
-absl::Status ReadSharedFields(const HttpRequest& request, JsonFields& fields, CompletionRequest* out,
-                              GenerateRequest* generate) {
+GenerateRequest CompletionRequest::Take(size_t i) {
+  GenerateRequest request = i + 1 == prompts.size() ? std::move(common) : common;
+  request.prompt = std::move(prompts[i]);
+  request.request_id = request_id;
+  if (prompts.size() > 1 && !request_id.empty()) request.request_id = absl::StrCat(request_id, "-", i);
+  return request;
+}
+
+absl::Status ReadSharedFields(const HttpRequest& request, JsonFields& fields, CompletionRequest* out) {
+  GenerateRequest* const generate = &out->common;
   absl::Status nested;
   out->model = generate->model = fields.String("model").value_or("");
   out->request_id = fields.String("request_id").value_or("");
@@ -115,20 +119,20 @@ absl::Status ReadSharedFields(const HttpRequest& request, JsonFields& fields, Co
 
 absl::StatusOr<CompletionRequest> ParseCompletionRequest(const HttpRequest& request, const Json& body) {
   CompletionRequest out;
-  GenerateRequest common;
+  GenerateRequest& common = out.common;
   JsonFields fields(body);
   out.echo = common.echo = fields.Bool("echo").value_or(false);
   common.logprobs = fields.Int("logprobs");
   common.max_tokens = fields.Int("max_tokens").value_or(kDefaultMaxTokens);
   RefuseUnlessEmpty(fields, "suffix");
-  QUIRE_RETURN_IF_ERROR(ReadSharedFields(request, fields, &out, &common));
+  QUIRE_RETURN_IF_ERROR(ReadSharedFields(request, fields, &out));
 
   if (out.echo && common.logprobs && !common.prompt_logprobs) common.prompt_logprobs = common.logprobs;
   if (out.echo && common.max_tokens == 0) {
     out.prompt_only = true;  // one token runs, and is not shown
     common.max_tokens = 1;
   }
-  QUIRE_RETURN_IF_ERROR(ReadPrompts(body, common, &out));
+  QUIRE_RETURN_IF_ERROR(ReadPrompts(body, &out));
   return out;
 }
 

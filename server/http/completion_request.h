@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -13,8 +14,15 @@ namespace quire {
 
 // A request to /v1/completions or /v1/chat/completions: what the front end shall do, and how the answer looks.
 struct CompletionRequest {
-  std::vector<GenerateRequest> prompts;  // at least one; they differ in prompt and request_id
-  int64_t n = 1;                         // sequences of each prompt in the answer
+  using Prompt = decltype(GenerateRequest::prompt);
+
+  // The request to the front end of prompt `i`, which is moved out; to be called once for each, in their order. Made
+  // one by one, so that what they have in common, of any size until it is checked, is not there a thousand times.
+  GenerateRequest Take(size_t i);
+
+  GenerateRequest common;       // all but prompt and request_id
+  std::vector<Prompt> prompts;  // at least one
+  int64_t n = 1;                // sequences of each prompt in the answer
   bool is_chat = false;
   bool stream = false;
   bool include_usage = false, continuous_usage = false;  // of stream_options
@@ -31,9 +39,8 @@ struct CompletionRequest {
 // Ranges are the front end's business; what Quire cannot do is refused by name. Errors by InvalidField.
 absl::StatusOr<CompletionRequest> ParseCompletionRequest(const HttpRequest& request, const Json& body);
 
-// Reads what bodies of both kinds have, and the headers, into *out and *generate, which is what its prompts have in
-// common. To be called when the other fields are read: the error is the first of `fields`, else of what was read here.
-absl::Status ReadSharedFields(const HttpRequest& request, JsonFields& fields, CompletionRequest* out,
-                              GenerateRequest* generate);
+// Reads what bodies of both kinds have, and the headers. To be called when the other fields are read: the error is the
+// first of `fields`, else of what was read here.
+absl::Status ReadSharedFields(const HttpRequest& request, JsonFields& fields, CompletionRequest* out);
 
 }  // namespace quire

@@ -51,8 +51,8 @@ std::string Body(int status, const std::string& message, const std::optional<std
   return Json({{"error", error}}).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// The front end names fields as the gRPC messages nest them; here they stand side by side.
-std::string WithoutGroup(std::string_view text) {
+// The front end names fields as the gRPC messages nest them; here they stand side by side, some under other names.
+std::string NameHere(std::string_view text) {
   constexpr std::pair<std::string_view, std::string_view> kGroups[] = {{"sampling.beam_search.width", "beam_width"},
                                                                        {"sampling.beam_search.", ""},
                                                                        {"sampling.dry.last_n", "dry_penalty_last_n"},
@@ -62,7 +62,12 @@ std::string WithoutGroup(std::string_view text) {
                                                                        {"sampling.mirostat.", "mirostat_"},
                                                                        {"sampling.", ""},
                                                                        {"stopping.", ""},
-                                                                       {"output.", ""}};
+                                                                       {"output.", ""},
+                                                                       {"cache.salt", "cache_salt"},
+                                                                       {"token_ids.ids[", "prompt["},
+                                                                       {"text: ", "prompt: "},
+                                                                       {"ids[", "tokens["}};
+  if (text == "text") return "prompt";
   for (const auto& [group, here] : kGroups) {
     if (text.substr(0, group.size()) == group) return std::string(here) + std::string(text.substr(group.size()));
   }
@@ -72,7 +77,7 @@ std::string WithoutGroup(std::string_view text) {
 // What is wrong with us is for the log; a client gets its number.
 std::string Message(const absl::Status& status) {
   if (HttpStatusOf(status) != 500 || status.code() == absl::StatusCode::kFailedPrecondition)
-    return WithoutGroup(std::string_view(status.message().data(), status.message().size()));
+    return NameHere(std::string_view(status.message().data(), status.message().size()));
   std::random_device random;
   const std::string id = absl::StrFormat("%08x%08x", random(), random());
   spdlog::error("internal error {}: {}", id, std::string(status.message()));
@@ -114,7 +119,7 @@ int HttpStatusOf(const absl::Status& status) {
 
 std::string ErrorBody(const absl::Status& status) {
   std::optional<std::string> field = FieldOf(status);
-  if (field) field = WithoutGroup(*field);
+  if (field) field = NameHere(*field);
   return Body(HttpStatusOf(status), Message(status), field);
 }
 

@@ -197,6 +197,10 @@ TEST_F(HttpCompletionsTest, B142ARefusalHasItsStatusInBothModes) {
     }
   }
   EXPECT_EQ(Complete({{"prompt", std::string(600, 'x')}, {"stream", true}}).status, 400);
+  EXPECT_EQ(Complete({{"prompt", std::string(2 << 20, 'x')}}).json()["error"]["param"], "prompt");
+  EXPECT_EQ(Complete({{"prompt", {1, 258}}}).json()["error"]["param"], "prompt[1]");
+  HttpClient client(server_->address());
+  EXPECT_EQ(client.Post("/detokenize", {{"tokens", {1, 258}}}).json()["error"]["param"], "tokens[1]");
   EXPECT_EQ(Complete({{"model", "other"}}).status, 404);
   EXPECT_EQ(Complete({}, "X-Request-Timeout-Ms: soon\r\n").json()["error"]["param"], "x-request-timeout-ms");
 }
@@ -266,6 +270,18 @@ TEST_F(HttpCompletionsTest, B125B156BodiesThatAreNoRequest) {
   EXPECT_EQ(status("{\"prompt\":\"\xe6\xad\"}"), 400);
   client.Send("POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}");
   EXPECT_EQ(client.Read().json()["error"]["param"], "Content-Type");
+}
+
+// What is too long is found before it is there once for each prompt, and so is n.
+TEST_F(HttpCompletionsTest, ManyPromptsShareWhatTheyHaveInCommon) {
+  Load();
+  const std::vector<std::string> prompts(1024, "x");
+  EXPECT_EQ(Complete({{"prompt", prompts}, {"cache_salt", std::string(4 << 20, 's')}}).json()["error"]["param"],
+            "cache_salt");
+  EXPECT_EQ(Complete({{"prompt", prompts}, {"n", int64_t{1} << 40}}).json()["error"]["param"], "n");
+  const json ids = Complete({{"prompt", {"a", "b"}}, {"request_id", "r"}, {"n", 2}}).json();
+  EXPECT_EQ(ids["id"], "cmpl-r");
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(ids["choices"][i]["index"], i);
 }
 
 TEST_F(HttpCompletionsTest, B144AnAbortInMidStreamEndsWithAnError) {
