@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -36,11 +37,14 @@ absl::Status Loading() {
   return RetryAfter(absl::UnavailableError("the model is still being loaded"), absl::Seconds(1));
 }
 
-// Bodies are JSON and say so: then no page of another origin can send one without being asked about it first (CORS).
+// Bodies are JSON; from pages they say so: then none of another origin can send one without a browser asking about it
+// first (CORS). Browsers say that it is a page by Origin.
 absl::Status CheckContentType(const HttpRequest& request) {
   const std::string* const type = request.Find("content-type");
-  if (type == nullptr) return absl::OkStatus();
-  const std::string media = type->substr(0, type->find(';'));
+  if (type == nullptr && request.Find("origin") == nullptr) return absl::OkStatus();
+  if (type == nullptr) return InvalidField("Content-Type", "is missing; send application/json");
+  const absl::string_view value = *type;
+  const absl::string_view media = absl::StripAsciiWhitespace(value.substr(0, value.find(';')));
   if (absl::EqualsIgnoreCase(media, "application/json") || absl::EndsWithIgnoreCase(media, "+json"))
     return absl::OkStatus();
   return InvalidField("Content-Type", absl::StrCat("'", media, "' is not understood; send application/json"));

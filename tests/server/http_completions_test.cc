@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/server/http_completions_fixture.h"
 
@@ -270,6 +271,15 @@ TEST_F(HttpCompletionsTest, B125B156BodiesThatAreNoRequest) {
   EXPECT_EQ(status("{\"prompt\":\"\xe6\xad\"}"), 400);
   client.Send("POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}");
   EXPECT_EQ(client.Read().json()["error"]["param"], "Content-Type");
+  for (const auto& [headers, status_wanted] :
+       {std::pair("", 200), std::pair("Origin: http://a\r\n", 400),
+        std::pair("Origin: http://a\r\nContent-Type: application/json ;charset=utf-8\r\n", 200),
+        std::pair("Content-Type: application/problem+json\r\n", 200)}) {
+    const std::string body = Request().dump();
+    client.Send(absl::StrCat("POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: ", body.size(), "\r\n",
+                             headers, "\r\n", body));
+    EXPECT_EQ(client.Read().status, status_wanted) << headers;
+  }
 }
 
 // What is too long is found before it is there once for each prompt, and so is n.
