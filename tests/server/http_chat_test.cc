@@ -7,11 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "model/sim_runner.h"
-#include "scheduler/engine_with_runner.h"
-#include "tests/scheduler/engine_test_util.h"
 #include "tests/server/chat_replies.h"
 #include "tests/server/http_chat_server.h"
+#include "tests/server/http_completions_fixture.h"
 
 namespace quire {
 namespace {
@@ -21,10 +19,11 @@ using testing::ChatServer;
 using testing::FakeEngine;
 using testing::FakeTokenizer;
 using testing::HttpClient;
+using testing::HttpCompletionsTest;
 using testing::Streamed;
 using testing::Sum;
 
-json Request(const json& fields = json::object()) {
+json Chat(const json& fields = json::object()) {
   json request = json::parse(R"({"messages": [{"role": "user", "content": "hello"}], "max_tokens": 8, "seed": 5,
                                  "ignore_eos": true})");
   if (!fields.is_null()) request.update(fields);
@@ -33,27 +32,17 @@ json Request(const json& fields = json::object()) {
 
 // --- over the simulated model
 
-class HttpChatTest : public ::testing::Test {
+class HttpChatTest : public HttpCompletionsTest {
  protected:
-  HttpChatTest() {
-    SimRunnerOptions sim;
-    sim.config.vocab_size = 258;
-    sim.config.max_position_embeddings = 512;
-    sim.num_kv_blocks = 129;
-    sim.block_size = 16;
-    sim.time_scale = 0;
-    engine_ = *CreateEngineWithRunner(EngineOptions(), sim.config, *CreateSimRunner(sim));
-    engine_->Start();
-    server_ = std::make_unique<ChatServer>(*engine_, tokenizer_, testing::MakeChatFormat(tokenizer_));
+  HttpChatTest() { Load(); }
+  HttpClient::Reply Post(const json& body, const std::string& path = "/v1/chat/completions") {
+    HttpClient client(server_->address());
+    return client.Post(path, body);
   }
-
-  FakeTokenizer tokenizer_;
-  std::unique_ptr<Engine> engine_;
-  std::unique_ptr<ChatServer> server_;
 };
 
 TEST_F(HttpChatTest, AWholeAnswerHasOpenAisShape) {
-  const json answer = server_->Post(Request({{"n", 2}})).json();
+  const json answer = Post(Chat({{"n", 2}})).json();
   EXPECT_EQ(answer["object"], "chat.completion");
   EXPECT_EQ(answer["model"], "sim");
   EXPECT_EQ(answer["id"].get<std::string>().rfind("chatcmpl-", 0), 0u);
@@ -78,11 +67,11 @@ TEST_F(HttpChatTest, B145AStreamGivesWhatAWholeAnswerGives) {
        {json::object(), json{{"n", 3}}, json{{"logprobs", true}}, json{{"logprobs", true}, {"top_logprobs", 3}},
         json{{"max_completion_tokens", 3}}, json{{"min_tokens", 2}, {"stop", {"e", "a"}}, {"max_tokens", 60}}}) {
     SCOPED_TRACE(fields.dump());
-    const json whole = server_->Post(Request(fields)).json();
+    const json whole = Post(Chat(fields)).json();
     json more = fields;
     more["stream"] = true;
     more["stream_options"] = {{"include_usage", true}};
-    const Streamed sum = Sum(server_->Post(Request(more)));
+    const Streamed sum = Sum(Post(Chat(more)));
     ASSERT_EQ(sum.choices.size(), whole["choices"].size());
     for (const json& choice : whole["choices"]) {
       const json& streamed = sum.choices.at(choice["index"]);
@@ -99,7 +88,7 @@ TEST_F(HttpChatTest, B145AStreamGivesWhatAWholeAnswerGives) {
 }
 
 TEST_F(HttpChatTest, B108LogprobsHaveTheBytesOfEachToken) {
-  const json choice = server_->Post(Request({{"logprobs", true}, {"top_logprobs", 2}})).json()["choices"][0];
+  const json choice = Post(Chat({{"logprobs", true}, {"top_logprobs", 2}})).json()["choices"][0];
   ASSERT_EQ(choice["logprobs"]["content"].size(), 8u);
   std::string bytes;
   for (const json& entry : choice["logprobs"]["content"]) {
@@ -138,9 +127,9 @@ TEST_F(HttpChatTest, B138NullIsTheSameAsAbsent) {
                                   "model",
                                   "echo",
                                   "prompt_logprobs"}) {
-    json request = Request({{field, nullptr}});
+    json request = Chat({{field, nullptr}});
     if (std::string(field) == "max_tokens") request["max_completion_tokens"] = 2;
-    EXPECT_EQ(server_->Post(request).status, 200) << field;
+    EXPECT_EQ(Post(request).status, 200) << field;
   }
 }
 
@@ -181,44 +170,44 @@ TEST_F(HttpChatTest, B142ARefusalHasItsStatusInBothModes) {
   };
   for (const auto& [fields, param] : cases) {
     for (const bool stream : {false, true}) {
-      json request = Request(json::parse(fields));
+      json request = Chat(json::parse(fields));
       request["stream"] = stream;
-      const HttpClient::Reply reply = server_->Post(request);
+      const HttpClient::Reply reply = Post(request);
       EXPECT_EQ(reply.status, 400) << fields;
       EXPECT_EQ(reply.json()["error"]["param"], param) << reply.body;
     }
   }
-  EXPECT_EQ(server_->Post(Request({{"model", "other"}})).status, 404);
+  EXPECT_EQ(Post(Chat({{"model", "other"}})).status, 404);
 }
 
 TEST_F(HttpChatTest, B157FieldsThatNobodyKnowsAreIgnored) {
-  const json expected = server_->Post(Request()).json()["choices"];
-  json request = Request({{"some_vendor_field", {1}}, {"max_token", 3}, {"store", true}, {"metadata", {{"a", "b"}}}});
+  const json expected = Post(Chat()).json()["choices"];
+  json request = Chat({{"some_vendor_field", {1}}, {"max_token", 3}, {"store", true}, {"metadata", {{"a", "b"}}}});
   request["messages"][0]["name"] = nullptr;
-  HttpClient::Reply reply = server_->Post(request);
+  HttpClient::Reply reply = Post(request);
   EXPECT_EQ(reply.json()["choices"], expected);
   EXPECT_EQ(reply.headers["x-ignored-fields"], "max_token,metadata,some_vendor_field,store");
   request["stream"] = true;
-  EXPECT_EQ(server_->Post(request).headers.count("x-ignored-fields"), 1u);
-  EXPECT_EQ(server_->Post(Request({{"tools", nullptr}})).headers.count("x-ignored-fields"), 0u);
-  EXPECT_EQ(server_->Post(Request({{"model", "other"}, {"max_token", 1}})).status, 404);
+  EXPECT_EQ(Post(request).headers.count("x-ignored-fields"), 1u);
+  EXPECT_EQ(Post(Chat({{"tools", nullptr}})).headers.count("x-ignored-fields"), 0u);
+  EXPECT_EQ(Post(Chat({{"model", "other"}, {"max_token", 1}})).status, 404);
 }
 
 TEST_F(HttpChatTest, TheLastMessageMayBeContinued) {
-  json request = Request({{"continue_final_message", true}, {"add_generation_prompt", false}});
+  json request = Chat({{"continue_final_message", true}, {"add_generation_prompt", false}});
   request["messages"].push_back({{"role", "assistant"}, {"content", "well"}});
-  EXPECT_EQ(server_->Post(request).json()["usage"]["prompt_tokens"], std::string("u:hello;a:well").size());
+  EXPECT_EQ(Post(request).json()["usage"]["prompt_tokens"], std::string("u:hello;a:well").size());
   request.erase("add_generation_prompt");
-  EXPECT_EQ(server_->Post(request).status, 200);
+  EXPECT_EQ(Post(request).status, 200);
 }
 
 TEST_F(HttpChatTest, TokenizeTakesConversations) {
-  const json messages = Request()["messages"];
-  const json answer = server_->Post({{"messages", messages}}, "/tokenize").json();
+  const json messages = Chat()["messages"];
+  const json answer = Post({{"messages", messages}}, "/tokenize").json();
   EXPECT_EQ(answer["count"], std::string("u:hello;a:").size());
   EXPECT_EQ(answer["tokens"][0], 'u');
-  EXPECT_EQ(server_->Post({{"messages", messages}, {"add_generation_prompt", false}}, "/tokenize").json()["count"], 8);
-  EXPECT_EQ(server_->Post({{"messages", 1}}, "/tokenize").json()["error"]["param"], "messages");
+  EXPECT_EQ(Post({{"messages", messages}, {"add_generation_prompt", false}}, "/tokenize").json()["count"], 8);
+  EXPECT_EQ(Post({{"messages", 1}}, "/tokenize").json()["error"]["param"], "messages");
 }
 
 // --- replies that a test writes
@@ -230,7 +219,7 @@ class HttpReplyTest : public ::testing::Test {
   // The answer to a request whose reply is `text`.
   HttpClient::Reply Ask(const json& fields, const std::string& text, FinishReason reason = FinishReason::kStop) {
     json request =
-        Request(json::parse(R"({"tools": [{"type": "function", "function": {"name": "f"}}], "max_tokens": 999})"));
+        Chat(json::parse(R"({"tools": [{"type": "function", "function": {"name": "f"}}], "max_tokens": 999})"));
     request.update(fields);
     HttpClient client(server_->address());
     client.Send(HttpClient::PostText("/v1/chat/completions", request.dump()));

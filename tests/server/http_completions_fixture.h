@@ -11,12 +11,13 @@
 #include "server/http/http_api.h"
 #include "server/http/http_server.h"
 #include "tests/scheduler/engine_test_util.h"
+#include "tests/server/chat_replies.h"
 #include "tests/server/http_client.h"
 #include "tests/testing/fake_tokenizer.h"
 
 namespace quire::testing {
 
-// OpenAI's API over the real engine on the simulated model, whose tokens are bytes.
+// OpenAI's API over the real engine on the simulated model, whose tokens are bytes. It can chat.
 class HttpCompletionsTest : public ::testing::Test {
  protected:
   explicit HttpCompletionsTest(const EngineOptions& engine_options = {}, const ApiKeyStore* keys = nullptr) {
@@ -40,6 +41,7 @@ class HttpCompletionsTest : public ::testing::Test {
     options.served_model_names = {"sim", "alias"};
     options.seed = 1;
     options.keys = keys;
+    options.chat = MakeChatFormat(tokenizer_);
     frontend_ = std::make_unique<Frontend>(*engine_, tokenizer_, options);
     api_ = std::make_unique<HttpApi>(
         HttpApiOptions{.version = "1.2", .ping_interval = absl::Milliseconds(20), .metrics = nullptr});
