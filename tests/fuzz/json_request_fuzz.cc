@@ -62,7 +62,8 @@ void Use(const std::string& bytes) {
                                                   : ParseCompletionRequest(HttpRequest(), *body);
   if (!request.ok()) return CheckError(request.status());
   QUIRE_CHECK(!request->prompts.empty());
-  for (GenerateRequest& prompt : request->prompts) {
+  for (size_t i = 0; i < request->prompts.size(); ++i) {
+    GenerateRequest prompt = request->Take(i);
     if (const auto* const chat = std::get_if<std::shared_ptr<const ChatPrompt>>(&prompt.prompt)) {
       CheckChat(*parsed, **chat);
       CheckChat(*literal, **chat);
