@@ -1,10 +1,12 @@
 #include "server/http/completion_format.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "model/tokenizer/utf8.h"
@@ -15,6 +17,25 @@ namespace {
 constexpr float kLowestLogprob = -9999;  // JSON has no infinity
 
 float Finite(float logprob) { return std::max(logprob, kLowestLogprob); }
+
+// An object with as many members as a vocabulary has tokens. Json itself compares a new name with all before it.
+class Members {
+ public:
+  // The last value of a name counts.
+  void Set(std::string name, Json value) {
+    const auto [place, is_new] = places_.try_emplace(name, members_.size());
+    if (is_new) {
+      members_.emplace_back(std::move(name), std::move(value));
+    } else {
+      (members_.begin() + static_cast<std::ptrdiff_t>(place->second))->second = std::move(value);
+    }
+  }
+  Json Take() { return std::move(members_); }
+
+ private:
+  Json::object_t members_;
+  absl::flat_hash_map<std::string, size_t> places_;
+};
 
 int64_t CountCharacters(std::string_view bytes) {
   return std::count_if(bytes.begin(), bytes.end(),
@@ -168,10 +189,10 @@ Json CompletionFormat::CompletionLogprobs(const SequenceDelta& delta, const Prom
       return;
     }
     logprobs.push_back(Finite(position.logprob));
-    Json top = Json::object();
-    for (const TokenLogprob& entry : position.top) top[TokenText(entry.token_id)] = Finite(entry.logprob);
-    if (!top.empty()) top[TokenText(id)] = Finite(position.logprob);
-    tops.push_back(top.empty() ? Json(nullptr) : std::move(top));
+    Members top;
+    for (const TokenLogprob& entry : position.top) top.Set(TokenText(entry.token_id), Finite(entry.logprob));
+    if (!position.top.empty()) top.Set(TokenText(id), Finite(position.logprob));
+    tops.push_back(position.top.empty() ? Json(nullptr) : top.Take());
   };
   if (has_echo) {
     // A special token stands in the echoed text only where its spelling does.
@@ -204,15 +225,15 @@ Json CompletionFormat::PromptLogprobs(const PromptEcho& prompt) const {
       positions.push_back(nullptr);
       continue;
     }
-    Json tokens = Json::object();
+    Members tokens;
     const auto add = [&](int32_t id, float logprob, int64_t rank) {
-      tokens[std::to_string(id)] = {{"logprob", Finite(logprob)}, {"rank", rank}, {"decoded_token", TokenText(id)}};
+      tokens.Set(std::to_string(id), {{"logprob", Finite(logprob)}, {"rank", rank}, {"decoded_token", TokenText(id)}});
     };
     add(position.token_id, position.logprob, position.rank);
     for (size_t i = 0; i < position.top.size(); ++i) {
       add(position.top[i].token_id, position.top[i].logprob, static_cast<int64_t>(i) + 1);
     }
-    positions.push_back(std::move(tokens));
+    positions.push_back(tokens.Take());
   }
   return positions;
 }
