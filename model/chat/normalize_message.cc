@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "model/chat/bounded_json.h"
 #include "model/chat/error.h"
 #include "model/chat/methods.h"
 
@@ -56,7 +57,7 @@ void NormalizeArguments(const ChatTemplateFacts& facts, Json* call) {
   if (!function.contains("arguments")) return;
   Json& arguments = function["arguments"];
   if (facts.arguments_are_objects && arguments.is_string()) {
-    Json object = Json::parse(arguments.get_ref<const std::string&>(), nullptr, false);
+    Json object = ParseBoundedJson(arguments.get_ref<const std::string&>());
     if (object.is_object()) arguments = std::move(object);
   } else if (!facts.arguments_are_objects && arguments.is_object()) {
     if (auto text = ArgumentsText(arguments); text.has_value()) arguments = *std::move(text);

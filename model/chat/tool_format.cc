@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/chat/bounded_json.h"
 #include "nlohmann/json.hpp"
 
 // The formats whose calls are JSON.
@@ -10,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMaxNesting = 200;  // of brackets: nlohmann frees values by recursion
+constexpr int kMaxNesting = 200;  // of brackets: nlohmann writes values by recursion
 
 // {"name": "f", "arguments": {...}}, or "parameters". Arguments given as a string must hold an object.
 std::optional<ToolCall> CallOf(const Json& value) {
@@ -20,7 +21,7 @@ std::optional<ToolCall> CallOf(const Json& value) {
   if (!value.contains(key)) return std::nullopt;
   const Json& arguments = value[key];
   if (arguments.is_string()) {
-    const Json inner = Json::parse(arguments.get_ref<const std::string&>(), nullptr, false);
+    const Json inner = ParseBoundedJson(arguments.get_ref<const std::string&>());
     if (!inner.is_object()) return std::nullopt;
     call.arguments = arguments.get<std::string>();
   } else if (arguments.is_object()) {
@@ -30,8 +31,6 @@ std::optional<ToolCall> CallOf(const Json& value) {
   }
   return call;
 }
-
-Json ParseJson(std::string_view text) { return Json::parse(text.begin(), text.end(), nullptr, false); }
 
 ToolFormat::Found FindMark(std::string_view text, std::string_view mark, bool final) {
   const size_t at = text.find(mark);
@@ -54,7 +53,7 @@ class HermesFormat : public ToolFormat {
       // The end of the reply may take the place of the closing mark.
       if (rest.starts_with(kEnd) || rest.empty()) {
         const size_t size = std::min(text.size(), close + kEnd.size());
-        if (auto call = CallOf(ParseJson(text.substr(start, end - start))); call.has_value())
+        if (auto call = CallOf(ParseBoundedJson(text.substr(start, end - start))); call.has_value())
           return Parsed{size, {*std::move(call)}};
         return Parsed{size, {}};
       }
@@ -99,7 +98,7 @@ class LlamaFormat : public ToolFormat {
     if (start >= text.size() || text[start] != '{') return Parsed{std::max<size_t>(start, 1), {}};
     const size_t end = BracketsEnd(text, start, "\"");
     if (end == std::string_view::npos) return final ? std::optional<Parsed>(Parsed{text.size(), {}}) : std::nullopt;
-    auto call = CallOf(ParseJson(text.substr(start, end - start)));
+    auto call = CallOf(ParseBoundedJson(text.substr(start, end - start)));
     if (!call.has_value()) return Parsed{end, {}};
     return Parsed{end, {*std::move(call)}};
   }
@@ -122,7 +121,7 @@ class MistralFormat : public ToolFormat {
     if (text[start] != '[' && text[start] != '{') return ParseNamed(text, start, final);
     const size_t end = BracketsEnd(text, start, "\"");
     if (end == std::string_view::npos) return final ? std::optional<Parsed>(Parsed{text.size(), {}}) : std::nullopt;
-    return Parsed{end, CallsOf(ParseJson(text.substr(start, end - start)))};
+    return Parsed{end, CallsOf(ParseBoundedJson(text.substr(start, end - start)))};
   }
 
  private:
@@ -150,7 +149,7 @@ class MistralFormat : public ToolFormat {
     if (name.ends_with(kArguments)) name.remove_suffix(kArguments.size());
     const size_t end = BracketsEnd(text, brace, "\"");
     if (end == std::string_view::npos) return final ? std::optional<Parsed>(Parsed{text.size(), {}}) : std::nullopt;
-    const Json arguments = ParseJson(text.substr(brace, end - brace));
+    const Json arguments = ParseBoundedJson(text.substr(brace, end - brace));
     const bool valid = !name.empty() && name.find_first_of(" []\"") == std::string_view::npos && arguments.is_object();
     if (!valid) return Parsed{end, {}};
     return Parsed{end, {ToolCall{std::string(name), arguments.dump(-1, ' ', false, Json::error_handler_t::replace)}}};

@@ -6,6 +6,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/base/json_shape.h"
 #include "kernels/base/status_macros.h"
 
 namespace quire::constraint {
@@ -132,16 +133,16 @@ std::string Unescaped(std::string token) {
 
 absl::StatusOr<std::unique_ptr<SchemaDocument>> SchemaDocument::Parse(std::string_view text,
                                                                       const ConstraintLimits& limits) {
-  bool too_deep = false;
-  const auto check_depth = [&](int depth, Json::parse_event_t, Json&) {
-    too_deep |= depth > limits.max_depth;
-    return !too_deep;
-  };
-  auto document = std::make_unique<SchemaDocument>();
-  document->root_ = Json::parse(text, check_depth, /*allow_exceptions=*/false);
-  if (too_deep) {
+  const JsonShape shape = ShapeOfJson(text, limits.max_depth);
+  if (shape.depth > limits.max_depth) {
     return absl::ResourceExhaustedError(absl::StrCat("the schema nests deeper than max_depth = ", limits.max_depth));
   }
+  if (shape.pairs > kMaxJsonPairs) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the schema has more than ", kMaxJsonPairs, " pairs of members of one object"));
+  }
+  auto document = std::make_unique<SchemaDocument>();
+  document->root_ = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (document->root_.is_discarded()) return absl::InvalidArgumentError("the schema is not valid JSON");
   if (!IsSchema(document->root_)) return Wrong("#", "a schema is an object, true or false");
   QUIRE_RETURN_IF_ERROR(document->Check(document->root_, "#"));

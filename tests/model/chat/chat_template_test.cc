@@ -118,6 +118,26 @@ TEST(ChatTemplateTest, ProbesWhatTheTemplateSupports) {
   EXPECT_FALSE(none.facts().supports_system);
 }
 
+// Arguments are parsed only as far as that takes no time: 100,000 names took minutes, each compared with all before it.
+TEST(ChatTemplateTest, ArgumentsOfTooManyMembersStayText) {
+  const ChatTemplate chat = Load(
+      "{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.name }}{{ c.function.arguments is string }}"
+      "{{ c.function.arguments.a }}{% endfor %}{% endfor %}");
+  const auto rendered = [&chat](int num_members, int depth) {
+    std::string text = R"({"a": )" + std::string(depth, '[') + std::string(depth, ']');
+    for (int i = 0; i < num_members; ++i) text += ",\"" + std::to_string(i) + "\": 0";
+    Json message = Json::parse(R"({"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]})");
+    message["tool_calls"][0]["function"]["arguments"] = text + "}";
+    ChatRequest request = Request("[]");
+    request.messages.push_back(message);
+    const auto text_or = chat.Render(request);
+    return text_or.ok() ? *text_or : text_or.status().ToString();
+  };
+  EXPECT_EQ(rendered(4000, 1), "fFalse[]");
+  EXPECT_EQ(rendered(5000, 1), "fTrue");
+  EXPECT_EQ(rendered(1, 100'000), "fTrue");
+}
+
 // B132: probing never makes a model unusable.
 TEST(ChatTemplateTest, ATemplateThatRaisesOnEveryProbeLoadsB132) {
   const ChatTemplate chat = Load("{{ raise_exception('System message must be first') }}");

@@ -141,6 +141,9 @@ TEST(CompileTest, HostileSourcesMeetALimit) {
   for (int i = 0; i < 60'000; ++i) deep += "{\"items\":";
   deep += "true" + std::string(60'000, '}');
   ExpectError(Schema(deep), kExhausted, "max_depth");
+  std::string wide = R"({"properties":{"x":{})";
+  for (int i = 0; i < 5000; ++i) wide += ",\"" + std::to_string(i) + "\":{}";
+  ExpectError(Schema(wide + "}}"), kExhausted, "members of one object");  // each name is compared with all before it
   ExpectError(Schema(R"({"type":"string","minLength":1000000000})"), kExhausted, "max_states");
   ExpectError(Schema(R"({"type":"array","minItems":1000000000})"), kExhausted, "max_states");
   ExpectError(Schema(R"({"type":"object","minProperties":1000000000})"), kExhausted, "max_states");
