@@ -126,11 +126,13 @@ void CompletionCall::Add(size_t index, OutputDelta delta) {
     if (finished_) return;
     Part& part = parts_[index];
     part.ended = delta.is_last();
+    pending_bytes_ -= part.pending.bytes();
     part.pending.Merge(std::move(delta));
+    pending_bytes_ += part.pending.bytes();
     if (request_.stream) {
       if (!sending_) SendPending();
       UpdateHold(part);
-    } else if (part.pending.bytes() > kMaxWholeBytes / static_cast<int64_t>(parts_.size())) {
+    } else if (pending_bytes_ > kMaxWholeBytes) {
       exchange_->Respond(ErrorResponse(absl::OutOfRangeError(
           absl::StrCat("the answer has more than ", kMaxWholeBytes, " bytes; ask for a stream, or for less of it"))));
       cancelled = Close();

@@ -71,9 +71,10 @@ class CompletionCall final : public HttpListener, public std::enable_shared_from
 
   Mutex mutex_;
   std::vector<Part> parts_ ABSL_GUARDED_BY(mutex_);
-  bool streaming_ ABSL_GUARDED_BY(mutex_) = false;  // the head of the stream has gone
-  bool sending_ ABSL_GUARDED_BY(mutex_) = false;    // a message is under way
-  bool finished_ ABSL_GUARDED_BY(mutex_) = false;   // the end is, or nobody reads it
+  int64_t pending_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of all parts of a whole answer
+  bool streaming_ ABSL_GUARDED_BY(mutex_) = false;     // the head of the stream has gone
+  bool sending_ ABSL_GUARDED_BY(mutex_) = false;       // a message is under way
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;      // the end is, or nobody reads it
   absl::Time last_sent_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<CompletionCall> self_ ABSL_GUARDED_BY(mutex_);
 };

@@ -294,6 +294,17 @@ TEST_F(HttpCompletionsTest, ManyPromptsShareWhatTheyHaveInCommon) {
   for (int i = 0; i < 4; ++i) EXPECT_EQ(ids["choices"][i]["index"], i);
 }
 
+// As lm-eval asks for scores. What an answer may have is bounded over all prompts, however unlike they are.
+TEST_F(HttpCompletionsTest, OneOfManyPromptsMayBeLong) {
+  Load();
+  std::vector<std::string> prompts(512, "x");
+  prompts[3] = std::string(450, 'y');
+  const json answer =
+      Complete({{"prompt", prompts}, {"echo", true}, {"logprobs", 20}, {"max_tokens", 1}, {"temperature", 0}}).json();
+  ASSERT_EQ(answer["choices"].size(), prompts.size()) << answer["error"];
+  EXPECT_EQ(answer["choices"][3]["logprobs"]["tokens"].size(), 452u);
+}
+
 TEST_F(HttpCompletionsTest, B144AnAbortInMidStreamEndsWithAnError) {
   Load();
   gate_.OpenUntil(3);
