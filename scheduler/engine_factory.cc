@@ -30,17 +30,17 @@ absl::Status OfModelFiles(absl::Status status) {
 constexpr int64_t kAnyMemory = std::numeric_limits<int64_t>::max();
 
 absl::StatusOr<EngineSizes> Size(const EngineOptions& options, const ModelConfig& config, DType kv_dtype,
-                                 int64_t memory_bytes) {
+                                 int64_t memory_bytes, int64_t host_memory_bytes) {
   const LayerGroups groups = GroupLayers(config);
   return SizeEngine(options, config, KvBytesPerBlock(config, groups, /*block_size=*/1, kv_dtype), memory_bytes,
-                    groups.windows());
+                    groups.windows(), host_memory_bytes);
 }
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> MakeSimRunner(const EngineOptions& options, const ModelConfig& config) {
   // Nothing is stored: a pool of a given size may be that of any machine.
   const bool given = options.kv_cache_bytes != 0 || options.num_kv_blocks != 0;
   const int64_t memory = given ? kAnyMemory : UsableMemoryBytes();
-  QUIRE_ASSIGN_OR_RETURN(const EngineSizes sizes, Size(options, config, DType::kF16, memory));
+  QUIRE_ASSIGN_OR_RETURN(const EngineSizes sizes, Size(options, config, DType::kF16, memory, memory));
   return CreateSimRunner({.config = config,
                           .num_kv_blocks = sizes.num_kv_blocks + 1,
                           .block_size = sizes.block_size,
@@ -58,8 +58,9 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> MakeTransformerRunner(const EngineO
                                                       " is not built for device ", std::string(Name(backend->kind()))));
   }
   QUIRE_ASSIGN_OR_RETURN(const std::optional<int64_t> device_bytes, backend->FreeBytes());
-  const int64_t memory = device_bytes.value_or(UsableMemoryBytes());
-  QUIRE_ASSIGN_OR_RETURN(const EngineSizes sizes, Size(options, config, kv_dtype, memory));
+  const int64_t host_bytes = UsableMemoryBytes();
+  QUIRE_ASSIGN_OR_RETURN(const EngineSizes sizes,
+                         Size(options, config, kv_dtype, device_bytes.value_or(host_bytes), host_bytes));
   TransformerRunnerOptions runner;
   runner.model_path = options.model_path;
   runner.backend = std::move(backend);

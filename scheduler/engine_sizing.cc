@@ -57,7 +57,7 @@ int64_t HostKvBytes(const EngineOptions& options) {
   return options.host_kv_bytes.value_or(options.device == DeviceKind::kCuda ? kDefaultCudaHostBytes : 0);
 }
 
-// Sets the blocks of the host tier.
+// Sets the blocks of the host tier; `memory_bytes` are the host's.
 absl::Status SizeHostTier(const EngineOptions& options, int64_t block_bytes, int64_t memory_bytes, int64_t max_blocks,
                           EngineSizes* sizes) {
   const int64_t bytes = HostKvBytes(options);
@@ -126,7 +126,8 @@ absl::Status ValidateEngineOptions(const EngineOptions& options) {
 
 absl::StatusOr<EngineSizes> SizeEngine(const EngineOptions& options, const ModelConfig& config,
                                        int64_t block_bytes_per_token, int64_t memory_bytes,
-                                       const std::vector<int32_t>& group_windows) {
+                                       const std::vector<int32_t>& group_windows,
+                                       std::optional<int64_t> host_memory_bytes) {
   EngineSizes sizes;
   sizes.block_size = options.block_size != 0 ? options.block_size : kDefaultBlockSize;
   const int64_t block_bytes = std::max<int64_t>(1, block_bytes_per_token) * sizes.block_size;
@@ -163,7 +164,8 @@ absl::StatusOr<EngineSizes> SizeEngine(const EngineOptions& options, const Model
   }
   sizes.num_kv_blocks = static_cast<int32_t>(blocks);
 
-  QUIRE_RETURN_IF_ERROR(SizeHostTier(options, block_bytes, memory_bytes, max_blocks, &sizes));
+  QUIRE_RETURN_IF_ERROR(
+      SizeHostTier(options, block_bytes, host_memory_bytes.value_or(memory_bytes), max_blocks, &sizes));
 
   const int32_t pool_tokens = LongestSequence(group_windows, sizes);
   const int32_t limit = std::min(config.max_position_embeddings, pool_tokens);

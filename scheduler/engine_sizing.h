@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -25,10 +26,11 @@ absl::Status ValidateEngineOptions(const EngineOptions& options);
 // the process may use; bounds the pool, and the default pool is a quarter of it and at most 4 GiB. REQUIRES: valid
 // options. kFailedPrecondition for a pool without a single block, for one above `memory_bytes` or 2^31 - 1 slots, for a
 // max_model_len above what the pool holds (above the model's, it is cut to that), or for a host tier above
-// `memory_bytes`.
+// `host_memory_bytes`, which are `memory_bytes` unless those are a device's own.
 absl::StatusOr<EngineSizes> SizeEngine(const EngineOptions& options, const ModelConfig& config,
                                        int64_t block_bytes_per_token, int64_t memory_bytes,
-                                       const std::vector<int32_t>& group_windows = {0});
+                                       const std::vector<int32_t>& group_windows = {0},
+                                       std::optional<int64_t> host_memory_bytes = std::nullopt);
 
 // Bytes of memory this process may use: the machine's, or a limit of its control group (versions 1 and 2) if lower.
 int64_t UsableMemoryBytes();

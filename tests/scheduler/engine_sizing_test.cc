@@ -71,6 +71,12 @@ TEST(SizeEngineTest, TheHostTierHoldsWhatItsBytesDo) {
   EXPECT_THAT(Refusal(SizeEngine(options, Config(), 1024, 2 * kGiB).status()), HasSubstr("is above"));
   options.host_kv_bytes = 1 << 20;
   EXPECT_EQ(SizeEngine(options, Config(), 1024, 2 * kGiB, {0, 24})->num_host_blocks, 32) << "of the layers of a group";
+  // Memory of a device and of its host.
+  options.num_kv_blocks = 4;
+  options.host_kv_bytes = 3 * kGiB;
+  EXPECT_EQ(SizeEngine(options, Config(), 1024, kGiB, {0}, 4 * kGiB)->num_host_blocks, 3 * kGiB / 32768);
+  EXPECT_THAT(Refusal(SizeEngine(options, Config(), 1024, 4 * kGiB, {0}, kGiB).status()),
+              HasSubstr("--host-kv-memory 3221225472 is above the 1073741824 bytes"));
 }
 
 TEST(SizeEngineTest, DefaultPoolIsAQuarterOfMemoryAndAtMostFourGiB) {
