@@ -266,7 +266,7 @@ void AddEngineFlags(CLI::App& app, EngineOptions& options) {
       ->type_name("PATH");
   app.add_option_function<std::string>(
          "--device", [&options](const std::string& text) { SetDevice(text, options); },
-         "cpu; reference: plain f32, the oracle; sim: no arithmetic, a time model; cuda[:N]: not built yet")
+         "cpu; reference: plain f32, the oracle; sim: no arithmetic, a time model; cuda[:N]: if built in")
       ->default_str("cpu");
   app.add_option_function<std::string>(
          "--cpu-isa", [&options](const std::string& text) { SetCpuIsa(text, options); },

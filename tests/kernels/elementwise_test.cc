@@ -335,7 +335,12 @@ TEST(ElementwiseTest, GatherAndCopy) {
 }
 
 TEST(BackendTest, FactoryRefusesWhatIsNotThere) {
+#ifdef QUIRE_WITH_CUDA
+  const BackendOptions no_such_device = {.kind = DeviceKind::kCuda, .device_index = 1000};
+  EXPECT_EQ(CreateBackend(no_such_device).status().code(), absl::StatusCode::kUnavailable);
+#else
   EXPECT_EQ(CreateBackend({.kind = DeviceKind::kCuda}).status().code(), absl::StatusCode::kUnimplemented);
+#endif
   EXPECT_EQ(CreateBackend({.kind = DeviceKind::kSim}).status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(CreateBackend({.num_threads = 257}).status().message(), "num_threads is 257, expected 0..256");
   EXPECT_EQ(CreateBackend({.num_threads = -1}).status().code(), absl::StatusCode::kInvalidArgument);

@@ -1,6 +1,9 @@
 // The host twin of kernels/cuda/runtime.h: memory and streams of the emulator.
 #include "tests/simt/runtime_emulator.h"
 
+#include <unistd.h>
+
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -16,6 +19,14 @@ EmulatedDevice& emulated_device() {
   return device;
 }
 
+namespace {
+
+bool Fails() {
+  static const char* const path = std::getenv("QUIRE_SIMT_FAILURE_FILE");
+  return emulated_device().fails || (path != nullptr && access(path, F_OK) == 0);
+}
+
+}  // namespace
 }  // namespace quire::simt
 
 namespace quire::cuda {
@@ -79,7 +90,7 @@ absl::Status CopyAsync(void* to, const void* from, int64_t bytes, Stream stream)
 }
 
 absl::Status Synchronize(Stream stream) {
-  if (simt::emulated_device().fails) return DeviceStatus(cudaErrorIllegalAddress, "Synchronize");
+  if (simt::Fails()) return DeviceStatus(cudaErrorIllegalAddress, "Synchronize");
   return DeviceStatus(simt::Stream::Of(stream).Synchronize(), "Synchronize");
 }
 

@@ -2,7 +2,8 @@
 
 #include <cstdint>
 
-// The emulated device behind kernels/cuda/runtime.h, for tests of what happens when it cannot go on.
+// The emulated device behind kernels/cuda/runtime.h, for tests of what happens when it cannot go on. It fails too once
+// the file is there that the environment variable QUIRE_SIMT_FAILURE_FILE names: for tests of a process.
 namespace quire::simt {
 
 struct EmulatedDevice {
