@@ -1,7 +1,9 @@
 #include "kernels/op_checks.h"
 
 #include <cmath>
+#include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/status_macros.h"
 
@@ -57,9 +59,6 @@ absl::Status CheckKv(const char* op, const PagedKvView& kv) {
   if (kv.num_kv_heads < 1) return InvalidArgumentError(StrFormat("%s: num_kv_heads is %d", op, kv.num_kv_heads));
   if (kv.num_blocks < 0 || (kv.data == nullptr && kv.num_blocks > 0)) {
     return InvalidArgumentError(StrFormat("%s: KV cache of %d blocks has no data", op, kv.num_blocks));
-  }
-  if (kv.dtype != DType::kF16 && kv.dtype != DType::kF32) {
-    return InvalidArgumentError(StrFormat("%s: KV cache is %s, expected f16 or f32", op, Name(kv.dtype)));
   }
   return absl::OkStatus();
 }
@@ -136,6 +135,15 @@ absl::Status CheckPackWeight(absl::Span<const WeightView> parts) {
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckKvType(const char* op, const PagedKvView& kv, std::initializer_list<DType> types) {
+  std::string expected;
+  for (const DType type : types) {
+    if (kv.dtype == type) return absl::OkStatus();
+    absl::StrAppend(&expected, expected.empty() ? "" : " or ", std::string(Name(type)));
+  }
+  return InvalidArgumentError(StrFormat("%s: KV cache is %s, expected %s", op, Name(kv.dtype), expected));
 }
 
 absl::Status CheckEmbeddingLookup(const EmbeddingLookupParams& params) {

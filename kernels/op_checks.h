@@ -1,5 +1,7 @@
 #pragma once
 
+#include <initializer_list>
+
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kernels/ops.h"
@@ -10,6 +12,8 @@ namespace quire {
 
 // Parts of equal cols that their formats' blocks divide, with data, and row orders of ids within the part.
 absl::Status CheckPackWeight(absl::Span<const WeightView> parts);
+// That the cache is of one of the types the backend has; every op that reads or writes values of it asks.
+absl::Status CheckKvType(const char* op, const PagedKvView& kv, std::initializer_list<DType> types);
 absl::Status CheckEmbeddingLookup(const EmbeddingLookupParams& params);
 absl::Status CheckAddRmsNorm(const AddRmsNormParams& params);
 absl::Status CheckLinear(const LinearParams& params);

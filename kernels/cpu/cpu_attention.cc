@@ -114,6 +114,7 @@ absl::Status CpuOps::PagedAttention(const PagedAttentionParams& params) {
   if (params.plan == nullptr) return absl::InvalidArgumentError("PagedAttention: no plan");
   const auto& plan = static_cast<const CpuAttentionPlan&>(*params.plan);
   QUIRE_RETURN_IF_ERROR(CheckPagedAttention(params, plan.batch()));
+  QUIRE_RETURN_IF_ERROR(CheckKvType("PagedAttention", params.kv, {DType::kF16, DType::kF32}));
   const AttentionSplit& split =
       plan.SplitFor({params.num_heads, params.kv.num_kv_heads, params.kv.head_dim, params.window});
   QUIRE_RETURN_IF_ERROR(ReserveAttentionMemory(params.kv.head_dim, split.partial_floats));

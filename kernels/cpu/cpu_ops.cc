@@ -17,6 +17,11 @@ int64_t RowsPerPiece(int64_t cols) {
 // Fewer heads a thread than this cannot be shared out evenly.
 constexpr int64_t kLeastHeadsPerThread = 4;
 
+absl::Status CheckRope(const RopeAndStoreKvParams& params) {
+  QUIRE_RETURN_IF_ERROR(CheckRopeAndStoreKv(params));
+  return CheckKvType("RopeAndStoreKv", params.kv, {DType::kF16, DType::kF32});
+}
+
 // RopeAndStoreKv, head by head: of q, then of k, then of v.
 struct RopeJob {
   const VectorKernels& vector;
@@ -136,7 +141,7 @@ absl::Status CpuOps::SiluMul(const SiluMulParams& params) {
 }
 
 absl::Status CpuOps::RopeAndStoreKv(const RopeAndStoreKvParams& params) {
-  QUIRE_RETURN_IF_ERROR(CheckRopeAndStoreKv(params));
+  QUIRE_RETURN_IF_ERROR(CheckRope(params));
   const RopeJob job(kernels_.vector, params);
   AddRows(job.qkv.rows, job.qkv.cols, &times_.other, [job](int64_t t) {
     for (int64_t head = 0; head < job.num_heads(); ++head) job.Run(t, head);
@@ -183,7 +188,7 @@ absl::Status CpuOps::NormLinear(const AddRmsNormParams& norm, const LinearParams
 absl::Status CpuOps::NormLinearRope(const AddRmsNormParams& norm, const LinearParams& linear,
                                     const RopeAndStoreKvParams& rope) {
   QUIRE_RETURN_IF_ERROR(CheckNormLinear(norm, linear));
-  QUIRE_RETURN_IF_ERROR(CheckRopeAndStoreKv(rope));
+  QUIRE_RETURN_IF_ERROR(CheckRope(rope));
   QUIRE_RETURN_IF_ERROR(CheckSameView("NormLinearRope: rope.qkv", rope.qkv, linear.out));
   const RopeJob job(kernels_.vector, rope);
   const bool fuses = HoldsHeads(static_cast<const CpuPackedWeight&>(*linear.weight), rope.kv.head_dim) &&

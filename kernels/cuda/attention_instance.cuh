@@ -8,7 +8,7 @@
 
 // The attention kernels are compiled for a few padded head sizes and storages, a file an instance
 // (instantiations/attention_DIM_STORAGE.cu), which registers itself when the program starts. Head sizes between take
-// the next instance, padded with zeros. So far: 64 and 128 of all storages; 80, 96 and 256 of f16.
+// the next instance, padded with zeros. So far: 64 and 128 of all storages; 256 of f16 and bf16; 80 and 96 of f16.
 namespace quire::cuda {
 
 struct AttentionInstance {

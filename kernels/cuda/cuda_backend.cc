@@ -35,7 +35,7 @@ class CudaBackend : public Backend {
   absl::Status broken() const override { return ops_.broken(); }
   bool host_reads_memory() const override { return device_.host_reads_memory; }
   DType default_kv_dtype() const override { return DType::kF16; }
-  bool supports_kv_dtype(DType dtype) const override { return dtype == DType::kF16; }
+  bool supports_kv_dtype(DType dtype) const override { return dtype == DType::kF16 || dtype == DType::kBf16; }
   Ops& ops() override { return ops_; }
 
  private:

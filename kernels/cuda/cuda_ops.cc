@@ -39,16 +39,13 @@ absl::Status CheckKvLayout(const char* op, const PagedKvView& kv) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s: head_dim is %d; device cuda has multiples of 4", op, kv.head_dim));
   }
-  if (kv.dtype != DType::kF16) {
-    return absl::InvalidArgumentError(absl::StrFormat("%s: KV cache is %s, expected f16", op, Name(kv.dtype)));
-  }
-  return absl::OkStatus();
+  return CheckKvType(op, kv, {DType::kF16, DType::kBf16});
 }
 
 KvCacheView CacheOf(const PagedKvView& kv) {
   KvCacheView view;
   view.data = static_cast<unsigned char*>(kv.data);
-  view.storage = cuda::KvStorage::kF16;
+  view.storage = kv.dtype == DType::kBf16 ? cuda::KvStorage::kBf16 : cuda::KvStorage::kF16;
   view.block_size = kv.block_size;
   view.num_kv_heads = kv.num_kv_heads;
   view.head_dim = kv.head_dim;

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <limits>
 
-#include "absl/strings/str_format.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/reference/reference_ops.h"
 
@@ -100,10 +99,7 @@ absl::Status ReferenceOps::PagedAttention(const PagedAttentionParams& params) {
   if (params.plan == nullptr) return absl::InvalidArgumentError("PagedAttention: no plan");
   const auto& plan = static_cast<const ReferencePlan&>(*params.plan);
   QUIRE_RETURN_IF_ERROR(CheckPagedAttention(params, plan.batch));
-  if (params.kv.dtype != DType::kF32) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "PagedAttention: KV cache is %s, expected f32 on the reference backend", Name(params.kv.dtype)));
-  }
+  QUIRE_RETURN_IF_ERROR(CheckKvType("PagedAttention", params.kv, {DType::kF32}));
   const int64_t num_heads = params.num_heads, group = num_heads / params.kv.num_kv_heads;
   const int64_t num_items = static_cast<int64_t>(plan.rows.size()) * num_heads;
   // Scratch belongs to the plan, which the model passes as constant to every layer.

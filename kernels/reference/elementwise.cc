@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "absl/strings/str_format.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/reference/reference_ops.h"
 
@@ -46,10 +45,7 @@ absl::Status ReferenceOps::RopeAndStoreKv(const RopeAndStoreKvParams& params) {
   OpTimer timer(&times_.other);
   QUIRE_RETURN_IF_ERROR(CheckRopeAndStoreKv(params));
   const PagedKvView& kv = params.kv;
-  if (kv.dtype != DType::kF32) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("RopeAndStoreKv: KV cache is %s, expected f32 on the reference backend", Name(kv.dtype)));
-  }
+  QUIRE_RETURN_IF_ERROR(CheckKvType("RopeAndStoreKv", kv, {DType::kF32}));
   const F32Matrix qkv = params.qkv.f32(), cos_sin = params.cos_sin.f32();
   const int64_t dim = kv.head_dim, num_heads = params.num_heads;
   pool_.ParallelFor(qkv.rows, 8, [&](int64_t begin, int64_t end) {

@@ -59,8 +59,10 @@ void SetKvDType(const std::string& text, EngineOptions& options) {
     options.kv_dtype = DType::kF32;
   } else if (text == "f16") {
     options.kv_dtype = DType::kF16;
+  } else if (text == "bf16") {
+    options.kv_dtype = DType::kBf16;
   } else {
-    RefuseValue("--kv-cache-dtype", text, "auto, f32 or f16");
+    RefuseValue("--kv-cache-dtype", text, "auto, f32, f16 or bf16");
   }
 }
 
@@ -107,7 +109,7 @@ void AddPoolFlags(CLI::App& app, EngineOptions& options) {
       ->type_name("BYTES");
   app.add_option_function<std::string>(
          "--kv-cache-dtype", [&options](const std::string& text) { SetKvDType(text, options); },
-         "auto, f32 or f16; auto: f16 on cpu, f32 on reference and for models whose files are float32")
+         "auto, f32, f16, or on cuda bf16; auto: f16, but f32 on reference and for models whose files are float32")
       ->default_str("auto");
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/kernels/attention_driver.h"
 #include "tests/testing/ref_data.h"
@@ -268,7 +269,21 @@ TEST(AttentionTest, RefusesWhatDoesNotFit) {
     EXPECT_EQ(ops.PagedAttention(params).message(), "PagedAttention: q is [2, 4], expected [2, 8]");
     params.num_heads = 1;
     params.kv.dtype = DType::kI8;
-    EXPECT_EQ(ops.PagedAttention(params).message(), "PagedAttention: KV cache is i8, expected f16 or f32");
+    EXPECT_EQ(ops.PagedAttention(params).message(), kind == DeviceKind::kReference
+                                                        ? "PagedAttention: KV cache is i8, expected f32"
+                                                        : "PagedAttention: KV cache is i8, expected f16 or f32");
+    params.kv.dtype = DType::kBf16;
+    EXPECT_EQ(ops.PagedAttention(params).code(), absl::StatusCode::kInvalidArgument);
+    std::vector<float> qkv(3 * 4);
+    const std::vector<int32_t> slots = {0};
+    RopeAndStoreKvParams store;
+    store.qkv = F32Matrix(qkv.data(), 1, 12);
+    store.cos_sin = F32Matrix(nullptr, 1, 0);
+    store.num_heads = 1;
+    store.slot_mapping = slots;
+    store.kv = params.kv;
+    EXPECT_THAT(std::string(ops.RopeAndStoreKv(store).message()),
+                ::testing::HasSubstr("RopeAndStoreKv: KV cache is bf16, expected f"));
     params.kv.dtype = DType::kF32;
     EXPECT_TRUE(ops.PagedAttention(params).ok());
   }

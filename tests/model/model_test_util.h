@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,7 @@ struct RunnerShape {
   int32_t max_num_batched_tokens = 1024;
   bool group_layers = false;
   bool random_weights = false;
+  std::optional<DType> kv_dtype = {};  // unset: DefaultKvDType
 };
 
 inline absl::StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(const std::string& path, const BackendOptions& backend,
@@ -57,6 +59,7 @@ inline absl::StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(const std::string
   options.max_num_batched_tokens = shape.max_num_batched_tokens;
   options.group_layers = shape.group_layers;
   options.random_weights = shape.random_weights;
+  options.kv_dtype = shape.kv_dtype;
   return CreateTransformerRunner(std::move(options));
 }
 

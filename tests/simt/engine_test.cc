@@ -62,6 +62,21 @@ TEST_F(SimtEngineTest, DeterministicIdsDoNotDependOnBatchCacheOrPreemption) {
   EXPECT_GT(recomputed.stats.preemptions, 0);
 }
 
+TEST_F(SimtEngineTest, ABf16CacheIsSharedCopiedAndSwappedToo) {
+  options_.kv_dtype = DType::kBf16;
+  options_.scheduler.enable_prefix_caching = false;
+  const WorkloadResult alone = RunWith(options_, /*one_at_a_time=*/true);
+  ASSERT_EQ(alone.ids.size(), Workload().size());
+
+  options_.scheduler.enable_prefix_caching = true;
+  options_.num_kv_blocks = 12;
+  options_.host_kv_bytes = int64_t{1} << 20;
+  options_.scheduler.preemption = PreemptionMode::kSwap;
+  const WorkloadResult swapped = RunWith(options_, /*one_at_a_time=*/false);
+  ExpectSameIds(alone, swapped, "all at once, small pool, swap");
+  EXPECT_GT(swapped.stats.swaps, 0);
+}
+
 TEST_F(SimtEngineTest, SaysWhatIsMissing) {
   options_.device_index = 1000;
   const absl::Status no_device = CreateEngine(options_).status();
