@@ -421,7 +421,7 @@ bool Frontend::WaitIdle(absl::Time deadline) { return live_.WaitEmpty(deadline);
 void Frontend::Stop() {
   if (stopped_.exchange(true)) return;
   live_.Close();
-  for (const std::shared_ptr<LiveRequest>& live : live_.All()) live_.End(live->handle, EndCause::kShutdown);
+  live_.EndAll(EndCause::kShutdown);
   duplicates_.Stop();
   pool_.Stop();
   engine_.Stop();

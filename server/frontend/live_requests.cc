@@ -55,6 +55,14 @@ bool LiveRequests::End(uint64_t handle, EndCause cause) {
   return live.submitted;
 }
 
+void LiveRequests::EndAll(EndCause cause) {
+  MutexLock lock(&mutex_);
+  for (const auto& [handle, live] : by_handle_) {
+    if (live->cause == EndCause::kNone) live->cause = cause;
+    ReleaseIdLocked(*live);
+  }
+}
+
 bool LiveRequests::MarkSubmitted(LiveRequest& live) {
   MutexLock lock(&mutex_);
   live.submitted = true;

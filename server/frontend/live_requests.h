@@ -52,6 +52,8 @@ class LiveRequests {
   // Notes why the request shall end (the first cause stays) and frees its id: nobody means this request by it any more.
   // True if the engine has it and must be told.
   bool End(uint64_t handle, EndCause cause);
+  // Ends all at once, so that the id one of them gives up is none that another one, which waited for it, takes.
+  void EndAll(EndCause cause);
   // The engine has the request now. True if it was ended meanwhile: the engine must be told.
   bool MarkSubmitted(LiveRequest& live);
   EndCause CauseOf(const LiveRequest& live) const;

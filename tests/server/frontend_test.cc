@@ -421,7 +421,7 @@ TEST_F(FrontendTest, ADuplicateThatIsCancelledOrShutDownWhileItWaitsEnds) {
   frontend().Stop();
   third_sink->WaitForEnd();
   EXPECT_EQ(third_sink->status.code(), absl::StatusCode::kUnavailable);
-  // Neither got as far as the engine. The first may have been on its way there when everything was stopped.
+  // Neither got that far. The first may have been on its way there when everything was stopped.
   EXPECT_THAT(engine_.aborts(), Each(Pair(first, -1)));
 }
 
