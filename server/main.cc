@@ -112,9 +112,7 @@ absl::Status OpenHttp(const ServerConfig& config, Metrics& metrics, Ports* ports
   options.stall_timeout = config.stall_timeout;
   options.allowed_origins = config.allowed_origins;
   options.on_answer = [&metrics](int status) { metrics.OnHttpAnswer(status); };
-  QUIRE_ASSIGN_OR_RETURN(
-      ports->http,
-      HttpServer::Start(std::move(options), [api = ports->http_api.get()](auto exchange) { api->Handle(exchange); }));
+  QUIRE_ASSIGN_OR_RETURN(ports->http, HttpServer::Start(std::move(options), *ports->http_api));
   return absl::OkStatus();
 }
 

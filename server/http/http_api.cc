@@ -95,48 +95,59 @@ const std::vector<HttpApi::Route>& HttpApi::Routes() {
 
 void HttpApi::SetFrontend(Frontend* frontend) { frontend_ = frontend; }
 
-void HttpApi::Handle(const std::shared_ptr<HttpExchange>& exchange) {
-  const HttpRequest& request = exchange->request();
-  std::vector<std::string> methods;
-  for (const Route& route : Routes()) {
-    const std::string_view path = route.path;
-    const bool matches = path.back() == '/'
-                             ? request.path.size() > path.size() && absl::StartsWith(request.path, route.path)
-                             : request.path == path;
-    if (!matches) continue;
-    const std::string_view method = route.method;
-    if (request.method == method || (request.method == "HEAD" && method == "GET")) {
-      Frontend* const frontend = frontend_;
-      if (frontend == nullptr) return exchange->Respond(ErrorResponse(Loading()));
-      if (const absl::Status admitted = Admit(exchange->request(), *frontend); !admitted.ok())
-        return exchange->Respond(ErrorResponse(admitted));
-      return (this->*route.answer)(exchange, *frontend);
-    }
-    methods.emplace_back(method);
-    if (method == "GET") methods.emplace_back("HEAD");
-  }
-  if (methods.empty()) return exchange->Respond(ErrorResponse(404, "there is nothing at this path"));
-  methods.emplace_back("OPTIONS");
-  const bool asked = request.method == "OPTIONS";
-  HttpResponse response = asked ? Empty(204) : ErrorResponse(405, "this method does not go with this path");
-  response.headers.emplace_back("Allow", absl::StrJoin(methods, ", "));
-  exchange->Respond(std::move(response));
+bool HttpApi::Route::IsAt(const std::string& asked_path) const {
+  const std::string_view known = path;
+  if (known.back() == '/') return asked_path.size() > known.size() && absl::StartsWith(asked_path, path);
+  return asked_path == known;
 }
 
-absl::Status HttpApi::Admit(HttpRequest& request, const Frontend& frontend) const {
+bool HttpApi::Route::Takes(const std::string& asked_method) const {
+  const std::string_view known = method;
+  return asked_method == known || (asked_method == "HEAD" && known == "GET");
+}
+
+std::optional<HttpResponse> HttpApi::Admit(HttpRequest& head) {
+  std::vector<std::string> methods;
+  for (const Route& route : Routes()) {
+    if (!route.IsAt(head.path)) continue;
+    if (route.Takes(head.method)) {
+      Frontend* const frontend = frontend_;
+      const absl::Status admitted = frontend == nullptr ? Loading() : AdmitCaller(head, *frontend);
+      if (admitted.ok()) return std::nullopt;
+      return ErrorResponse(admitted);
+    }
+    methods.emplace_back(route.method);
+    if (methods.back() == "GET") methods.emplace_back("HEAD");
+  }
+  if (methods.empty()) return ErrorResponse(404, "there is nothing at this path");
+  methods.emplace_back("OPTIONS");
+  const bool asked = head.method == "OPTIONS";
+  HttpResponse response = asked ? Empty(204) : ErrorResponse(405, "this method does not go with this path");
+  response.headers.emplace_back("Allow", absl::StrJoin(methods, ", "));
+  return response;
+}
+
+void HttpApi::Handle(std::shared_ptr<HttpExchange> exchange) {
+  const HttpRequest& request = exchange->request();
+  for (const Route& route : Routes()) {
+    if (route.IsAt(request.path) && route.Takes(request.method)) return (this->*route.answer)(exchange, *frontend_);
+  }
+}
+
+absl::Status HttpApi::AdmitCaller(HttpRequest& head, const Frontend& frontend) const {
   const ApiKeyStore* const keys = frontend.options().keys;
-  const bool is_free = request.path == "/health" || request.path == "/ready" ||
-                       (request.path == "/metrics" && !options_.metrics_need_key);
+  const bool is_free =
+      head.path == "/health" || head.path == "/ready" || (head.path == "/metrics" && !options_.metrics_need_key);
   if (keys == nullptr || is_free) return absl::OkStatus();
-  const auto value = [&request](const char* name) {
-    const std::string* const found = request.Find(name);
+  const auto value = [&head](const char* name) {
+    const std::string* const found = head.Find(name);
     return found == nullptr ? std::string_view() : std::string_view(*found);
   };
   absl::StatusOr<Caller> caller = Identify(keys, value("authorization"), value("x-tenant"));
   if (!caller.ok()) return caller.status();
-  std::erase_if(request.headers,
+  std::erase_if(head.headers,
                 [](const auto& header) { return header.first == "authorization" || header.first == "x-tenant"; });
-  request.headers.emplace_back("x-tenant", std::move(caller->tenant));
+  head.headers.emplace_back("x-tenant", std::move(caller->tenant));
   return absl::OkStatus();
 }
 

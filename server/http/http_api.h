@@ -3,6 +3,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,13 +27,14 @@ struct HttpApiOptions {
 
 // What is served over HTTP: OpenAI's completions, chat and models, tokenize and detokenize, health, ready, version,
 // load, metrics, openapi.json (protocols.md 2). A route is one row of a table. Any thread; nothing blocks.
-class HttpApi {
+class HttpApi : public HttpHandler {
  public:
   explicit HttpApi(HttpApiOptions options);
-  ~HttpApi();
+  ~HttpApi() override;
 
-  // The handler of an HttpServer, which must have ended before this object does.
-  void Handle(const std::shared_ptr<HttpExchange>& exchange);
+  // Refuses what there is not and who has no key; puts the caller's tenant into x-tenant, and takes its key out.
+  std::optional<HttpResponse> Admit(HttpRequest& head) override;
+  void Handle(std::shared_ptr<HttpExchange> exchange) override;
 
   // The model is loaded: requests go to `frontend`, which must outlive the server. Before, everything is 503.
   void SetFrontend(Frontend* frontend);
@@ -45,6 +47,9 @@ class HttpApi {
     const char* method;
     const char* path;  // one that ends in '/' stands for all below it
     Answer answer;
+
+    bool IsAt(const std::string& asked_path) const;
+    bool Takes(const std::string& asked_method) const;
   };
   static const std::vector<Route>& Routes();
 
@@ -61,8 +66,8 @@ class HttpApi {
   void Tokenize(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend);
   void Detokenize(const std::shared_ptr<HttpExchange>& exchange, Frontend& frontend);
 
-  // Puts the caller's tenant into x-tenant, and takes its key out. Errors of Identify.
-  absl::Status Admit(HttpRequest& request, const Frontend& frontend) const;
+  // Errors of Identify.
+  absl::Status AdmitCaller(HttpRequest& head, const Frontend& frontend) const;
   Json ModelCard(const Frontend& frontend, const std::string& name) const;
   void Watch(const std::shared_ptr<CompletionCall>& call);
   // Pings silent streams until the end.

@@ -1,5 +1,8 @@
 #include "server/http/http_connection.h"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
 #include <algorithm>
 #include <cctype>
 #include <utility>
@@ -21,7 +24,9 @@ namespace http = boost::beast::http;
 using boost::beast::error_code;
 
 constexpr size_t kLargeBodyBytes = 256 << 10;
-constexpr size_t kMaxReadAhead = 64 << 10;  // of what a client sends before its answer
+constexpr size_t kFirstReadBytes = 4 << 10;   // of a connection: most requests whole
+constexpr uint64_t kMaxOtherBody = 64 << 10;  // of requests but POST, whose bodies nobody reads
+constexpr size_t kMaxReadAhead = 64 << 10;    // of what a client sends before its answer
 // Behind the head of a request: sizes and extensions of chunks and fields behind the last one, which Beast does not
 // limit.
 constexpr size_t kMaxBetweenChunks = 128 << 10;
@@ -105,9 +110,7 @@ class HttpConnection::Exchange final : public HttpExchange {
   void Respond(HttpResponse response) override {
     ended_ = true;
     Post([response = std::move(response)](HttpConnection& connection, int64_t number) {
-      std::string bytes = connection.Head(response, /*has_length=*/true, /*chunked=*/false);
-      if (!connection.is_head_) bytes += response.body;
-      connection.Send(number, std::move(bytes), /*is_end=*/true);
+      if (number == connection.number_) connection.Answer(response);
     });
   }
   void BeginStream(HttpResponse head) override {
@@ -158,7 +161,9 @@ HttpConnection::HttpConnection(asio::ip::tcp::socket socket, HttpShared& shared)
     : shared_(shared),
       stream_(std::move(socket)),
       body_timer_(stream_.get_executor()),
+      stall_timer_(stream_.get_executor()),
       buffer_(static_cast<size_t>(shared.options.max_header_bytes) + kMaxBetweenChunks) {
+  buffer_.reserve(kFirstReadBytes);
   shared_.num_connections.fetch_add(1);
 }
 
@@ -217,19 +222,43 @@ void HttpConnection::OnHeader(error_code error) {
   request_.path = PathOf(head.target());
   // Now, since Beast adds what stands behind the last chunk, and that is no head: a proxy has not looked at it.
   for (const auto& field : head) request_.headers.emplace_back(Lower(field.name_string()), Text(field.value()));
+  is_head_ = request_.method == "HEAD";
+  is_http10_ = head.version() < 11;
+  keep_alive_ = head.keep_alive() && number_ + 1 < shared_.options.max_requests_per_connection;
+  bool is_expected = false;
   if (const auto expect = head.find(http::field::expect); expect != head.end() && head.version() >= 11) {
     if (Lower(expect->value()) != "100-continue") return RefuseRequest(417, "Expect: only 100-continue is understood");
-    if (!parser_->is_done()) {
-      static constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
-      asio::async_write(stream_, asio::buffer(kContinue, sizeof(kContinue) - 1),
-                        [self = shared_from_this()](error_code written, size_t) {
-                          if (written) return self->Linger();
-                          self->ReadBody();
-                        });
-      return;
-    }
+    is_expected = !parser_->is_done();
   }
-  ReadBody();
+  if (const std::optional<HttpResponse> answer = AnswerHead()) {
+    BeginAnswer();
+    keep_alive_ = SkipBody() && keep_alive_;
+    return Answer(*answer);
+  }
+  if (request_.method != "POST") {
+    if (parser_->content_length().value_or(0) > kMaxOtherBody) return RefuseBody();
+    parser_->body_limit(std::min(kMaxOtherBody, static_cast<uint64_t>(shared_.options.max_body_bytes)));
+  }
+  if (!is_expected) return ReadBody();
+  static constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
+  asio::async_write(stream_, asio::buffer(kContinue, sizeof(kContinue) - 1),
+                    [self = shared_from_this()](error_code written, size_t) {
+                      if (written) return self->Linger();
+                      self->ReadBody();
+                    });
+}
+
+std::optional<HttpResponse> HttpConnection::AnswerHead() {
+  if (request_.method == "OPTIONS" && request_.Find("access-control-request-method") != nullptr) return Preflight();
+  return shared_.handler.Admit(request_);
+}
+
+bool HttpConnection::SkipBody() {
+  if (parser_->is_done()) return true;
+  const auto length = parser_->content_length();
+  if (!length || *length > buffer_.size()) return false;
+  buffer_.consume(static_cast<size_t>(*length));
+  return true;
 }
 
 void HttpConnection::ReadBody() {
@@ -258,23 +287,16 @@ void HttpConnection::OnBody(error_code error) {
 
 void HttpConnection::Handle() {
   stream_.expires_never();
-  auto message = parser_->release();
-  request_.body = std::move(message.body());
-
+  request_.body = std::move(parser_->get().body());
   BeginAnswer();
-  is_head_ = request_.method == "HEAD";
-  is_http10_ = message.version() < 11;
-  keep_alive_ = message.keep_alive() && number_ < shared_.options.max_requests_per_connection;
   WatchClient();
-  if (AnswerPreflight()) return;
   const bool is_large = request_.body.size() > kLargeBodyBytes;
   auto exchange = std::make_shared<Exchange>(shared_from_this(), number_, std::move(request_));
-  if (!is_large) return shared_.handler(std::move(exchange));
-  asio::post(shared_.large_bodies, [this, exchange = std::move(exchange)] { shared_.handler(exchange); });
+  if (!is_large) return shared_.handler.Handle(std::move(exchange));
+  asio::post(shared_.large_bodies, [this, exchange = std::move(exchange)] { shared_.handler.Handle(exchange); });
 }
 
-bool HttpConnection::AnswerPreflight() {
-  if (request_.method != "OPTIONS" || request_.Find("access-control-request-method") == nullptr) return false;
+HttpResponse HttpConnection::Preflight() const {
   HttpResponse response;
   response.status = 204;
   response.content_type.clear();
@@ -285,8 +307,13 @@ bool HttpConnection::AnswerPreflight() {
     if (const std::string* const wanted = request_.Find("access-control-request-headers"))
       response.headers.emplace_back("Access-Control-Allow-Headers", *wanted);
   }
-  Send(number_, Head(response, /*has_length=*/true, /*chunked=*/false), /*is_end=*/true);
-  return true;
+  return response;
+}
+
+void HttpConnection::Answer(const HttpResponse& response) {
+  std::string bytes = Head(response, /*has_length=*/true, /*chunked=*/false);
+  if (!is_head_) bytes += response.body;
+  Send(number_, std::move(bytes), /*is_end=*/true);
 }
 
 bool HttpConnection::AllowsOrigin(std::string_view origin) const {
@@ -325,8 +352,7 @@ void HttpConnection::RefuseRequest(int status, const std::string& message) {
   BeginAnswer();
   keep_alive_ = false;
   is_head_ = false;
-  const HttpResponse response = ErrorResponse(status, message);
-  Send(number_, Head(response, /*has_length=*/true, /*chunked=*/false) + response.body, /*is_end=*/true);
+  Answer(ErrorResponse(status, message));
 }
 
 void HttpConnection::RefuseBody() {
@@ -399,16 +425,45 @@ void HttpConnection::WriteMore() {
   writing_ = true;
   sending_.clear();
   std::swap(sending_, outbox_);
-  stream_.expires_after(ToChrono(shared_.options.stall_timeout));
-  asio::async_write(stream_, asio::buffer(sending_),
+  written_ = 0;
+  stream_.expires_never();
+  unsent_bytes_ = UnsentBytes();
+  WatchStall();
+  const auto note = [this](error_code error, size_t written) {
+    written_ = written;
+    return asio::transfer_all()(error, written);
+  };
+  asio::async_write(stream_, asio::buffer(sending_), note,
                     [self = shared_from_this()](error_code error, size_t) { self->OnWritten(error); });
+}
+
+// The client's system tells what it has taken: how much of that waits in ours is no measure, as there is room for more
+// only when a good part of it has gone.
+void HttpConnection::WatchStall() {
+  stall_timer_.expires_after(ToChrono(shared_.options.stall_timeout));
+  stall_timer_.async_wait([self = shared_from_this()](error_code cancelled) {
+    const bool is_old = self->stall_timer_.expiry() > asio::steady_timer::clock_type::now();  // it has been set again
+    if (cancelled || is_old || !self->writing_) return;
+    const int64_t unsent_bytes = self->UnsentBytes();
+    if (unsent_bytes < self->unsent_bytes_) {
+      self->unsent_bytes_ = unsent_bytes;
+      return self->WatchStall();
+    }
+    self->shared_.num_stalled.fetch_add(1);
+    self->stream_.close();  // OnWritten goes on
+  });
+}
+
+int64_t HttpConnection::UnsentBytes() {
+  int in_system = 0;
+  if (ioctl(stream_.socket().native_handle(), SIOCOUTQ, &in_system) != 0) in_system = 0;
+  return static_cast<int64_t>(sending_.size() - written_) + in_system;
 }
 
 void HttpConnection::OnWritten(error_code error) {
   writing_ = false;
-  if (!closed_) stream_.expires_never();
+  stall_timer_.cancel();
   if (error) {
-    if (error == beast::error::timeout) shared_.num_stalled.fetch_add(1);
     closed_ = true;
     stream_.close();
     NoteGone();

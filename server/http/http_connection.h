@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "boost/asio/ip/tcp.hpp"
@@ -23,8 +24,11 @@ namespace quire {
 
 // What connections share; outlives them.
 struct HttpShared {
-  HttpServerOptions options;
-  HttpServer::Handler handler;
+  HttpShared(HttpServerOptions server_options, HttpHandler& request_handler)
+      : options(std::move(server_options)), handler(request_handler) {}
+
+  const HttpServerOptions options;
+  HttpHandler& handler;
   boost::asio::thread_pool large_bodies{1};
   std::atomic<bool> draining = false;
   std::atomic<int32_t> num_connections = 0;
@@ -34,7 +38,8 @@ struct HttpShared {
   int64_t num_exchanges ABSL_GUARDED_BY(mutex) = 0;  // requests handed over whose answer is not sent to its end
 };
 
-// One client: reads a request, hands it over, writes its answer, reads the next. While an answer is made it reads on,
+// One client: reads a request, hands it over, writes its answer, reads the next. What is refused by its head alone is
+// answered without its body. While an answer is made it reads on,
 // to notice that the client has gone and to keep what it sends ahead. Everything runs on the strand of its socket.
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
@@ -53,10 +58,16 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   void ReadRequest();
   void OnHeader(boost::beast::error_code error);
+  // What is answered without the body: CORS preflights and what the handler does not admit.
+  std::optional<HttpResponse> AnswerHead();
+  // Drops the body if all of it has come; false if it has not.
+  bool SkipBody();
   void ReadBody();
   void OnBody(boost::beast::error_code error);
   void Handle();
-  bool AnswerPreflight();
+  HttpResponse Preflight() const;
+  // An answer that is whole, and the only one to this request.
+  void Answer(const HttpResponse& response);
   // The request cannot be read: says so and closes.
   void RefuseRequest(int status, const std::string& message);
   void RefuseBody();  // it is too long
@@ -71,6 +82,9 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   // Of the answer under way; `number` says to which request it belongs.
   void Send(int64_t number, std::string bytes, bool is_end);
   void WriteMore();
+  void WatchStall();
+  // Bytes under way that the client's system has not taken.
+  int64_t UnsentBytes();
   void OnWritten(boost::beast::error_code error);
   void FinishAnswer();
   // Closes so that the client still gets what was sent: it may be sending itself.
@@ -83,7 +97,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   HttpShared& shared_;
   boost::beast::tcp_stream stream_;
-  boost::asio::steady_timer body_timer_;  // of the body that is read
+  boost::asio::steady_timer body_timer_;   // of the body that is read
+  boost::asio::steady_timer stall_timer_;  // of what is written
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   std::weak_ptr<HttpListener> listener_;
@@ -98,6 +113,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::string origin_;  // of the request under way
   bool watching_ = false, writing_ = false, gone_ = false, closed_ = false;
   std::string outbox_, sending_;
+  size_t written_ = 0;        // of sending_, to the system
+  int64_t unsent_bytes_ = 0;  // the least so far, of this write
 };
 
 }  // namespace quire

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -51,6 +52,16 @@ class HttpExchange {
   virtual void End() = 0;
   // At most once, before anything is written. The exchange does not keep it alive.
   virtual void SetListener(std::weak_ptr<HttpListener> listener) = 0;
+};
+
+// What answers requests. Called on threads of the server, several at a time; must not block.
+class HttpHandler {
+ public:
+  virtual ~HttpHandler() = default;
+  // Of every request, when its head has come and before its body is read; `head` has no body yet and may be changed. An
+  // answer is sent at once, and the request is over; without one Handle gets it when its body has come.
+  virtual std::optional<HttpResponse> Admit(HttpRequest& head) = 0;
+  virtual void Handle(std::shared_ptr<HttpExchange> exchange) = 0;
 };
 
 }  // namespace quire

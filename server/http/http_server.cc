@@ -45,10 +45,7 @@ absl::StatusOr<std::pair<std::string, std::string>> SplitAddress(const std::stri
 
 class Server final : public HttpServer {
  public:
-  Server(HttpServerOptions options, Handler handler) {
-    shared_.options = std::move(options);
-    shared_.handler = std::move(handler);
-  }
+  Server(HttpServerOptions options, HttpHandler& handler) : shared_(std::move(options), handler) {}
   ~Server() override { Shutdown(); }
 
   absl::Status Open() {
@@ -175,8 +172,8 @@ class Server final : public HttpServer {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(HttpServerOptions options, Handler handler) {
-  auto server = std::make_unique<Server>(std::move(options), std::move(handler));
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(HttpServerOptions options, HttpHandler& handler) {
+  auto server = std::make_unique<Server>(std::move(options), handler);
   QUIRE_RETURN_IF_ERROR(server->Open());
   return server;
 }

@@ -56,7 +56,7 @@ class Daemon {
     server.idle_timeout = server.body_timeout = absl::Milliseconds(5);  // who sends half a request waits no longer
     server.allowed_origins = {"http://a"};
     server.on_answer = [](int status) { QUIRE_CHECK(status != 500); };
-    auto started = HttpServer::Start(server, [this](const auto& exchange) { api_.Handle(exchange); });
+    auto started = HttpServer::Start(server, api_);
     QUIRE_CHECK(started.ok());
     server_ = *std::move(started);
   }

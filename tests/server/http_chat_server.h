@@ -29,7 +29,7 @@ class ChatServer {
     api_->SetFrontend(frontend_.get());
     HttpServerOptions server;
     server.listen = "127.0.0.1:0";
-    server_ = *HttpServer::Start(server, [this](const auto& exchange) { api_->Handle(exchange); });
+    server_ = *HttpServer::Start(server, *api_);
   }
   ~ChatServer() {
     frontend_->Stop();

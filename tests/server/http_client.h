@@ -117,6 +117,13 @@ class HttpClient {
     Take(2);
     return size > 0;
   }
+  // Takes one byte from the system; false at the end.
+  bool ReadByte() {
+    char byte;
+    if (recv(socket_, &byte, 1, 0) <= 0) return false;
+    buffer_ += byte;
+    return true;
+  }
   // Whether the server has closed and sent nothing more.
   bool AtEnd() { return buffer_.empty() && !Fill(); }
 

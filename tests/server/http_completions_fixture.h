@@ -47,7 +47,7 @@ class HttpCompletionsTest : public ::testing::Test {
         HttpApiOptions{.version = "1.2", .ping_interval = absl::Milliseconds(20), .metrics = nullptr});
     HttpServerOptions server;
     server.listen = "127.0.0.1:0";
-    server_ = *HttpServer::Start(server, [this](const auto& exchange) { api_->Handle(exchange); });
+    server_ = *HttpServer::Start(server, *api_);
   }
   ~HttpCompletionsTest() override {
     gate_.Open();

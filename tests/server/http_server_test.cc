@@ -4,9 +4,12 @@
 
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "server/http/http_errors.h"
 #include "tests/server/http_client.h"
@@ -16,8 +19,8 @@ namespace {
 
 using ::quire::testing::HttpClient;
 
-// Answers /echo with the request, /wait when it is told to, and streams what it is given at /stream.
-class HttpServerTest : public ::testing::Test, public HttpListener {
+// Answers /echo with the request, /wait when it is told to, and refuses /secret.
+class HttpServerTest : public ::testing::Test, public HttpListener, public HttpHandler {
  protected:
   HttpServerTest() { options_.listen = "127.0.0.1:0"; }
   ~HttpServerTest() override {
@@ -25,22 +28,27 @@ class HttpServerTest : public ::testing::Test, public HttpListener {
   }
 
   void Start() {
-    auto server = HttpServer::Start(options_, [this](std::shared_ptr<HttpExchange> exchange) {
-      if (exchange->request().path == "/wait") {
-        listener_ = std::shared_ptr<HttpListener>(this, [](HttpListener*) {});
-        exchange->SetListener(listener_);
-        waiting_ = std::move(exchange);
-        has_waiting_.set_value();
-        return;
-      }
-      if (exchange->request().path == "/forgotten") return;
-      HttpResponse response;
-      response.content_type = "text/plain";
-      response.body = exchange->request().method + " " + exchange->request().path + " " + exchange->request().body;
-      exchange->Respond(std::move(response));
-    });
+    auto server = HttpServer::Start(options_, *this);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
+  }
+  std::optional<HttpResponse> Admit(HttpRequest& head) override {
+    if (head.path != "/secret") return std::nullopt;
+    return ErrorResponse(401, "not you");
+  }
+  void Handle(std::shared_ptr<HttpExchange> exchange) override {
+    if (exchange->request().path == "/wait") {
+      listener_ = std::shared_ptr<HttpListener>(this, [](HttpListener*) {});
+      exchange->SetListener(listener_);
+      waiting_ = std::move(exchange);
+      has_waiting_.set_value();
+      return;
+    }
+    if (exchange->request().path == "/forgotten") return;
+    HttpResponse response;
+    response.content_type = "text/plain";
+    response.body = exchange->request().method + " " + exchange->request().path + " " + exchange->request().body;
+    exchange->Respond(std::move(response));
   }
   void OnSent() override {}
   void OnGone() override { gone_.set_value(); }
@@ -152,6 +160,44 @@ TEST_F(HttpServerTest, B197ABodyOverTheLimitIsRefusedUnread) {
   EXPECT_EQ(exact.Read().status, 200);
 }
 
+// Nothing of these bodies is ever sent: who has no key costs no memory.
+TEST_F(HttpServerTest, WhoIsNotAdmittedIsAnsweredBeforeTheBody) {
+  Start();
+  for (const std::string fields : {"Content-Length: 1000000\r\n", "Transfer-Encoding: chunked\r\n",
+                                   "Expect: 100-continue\r\nContent-Length: 1000000\r\n"}) {
+    HttpClient client(server_->address());
+    client.Send("POST /secret HTTP/1.1\r\nHost: h\r\n" + fields + "\r\n");
+    const HttpClient::Reply reply = client.Read();
+    EXPECT_EQ(reply.status, 401) << fields;
+    EXPECT_EQ(reply.headers.at("connection"), "close");
+    EXPECT_TRUE(client.AtEnd());
+  }
+  // A body that came with its head is dropped, and the connection goes on.
+  HttpClient client(server_->address());
+  EXPECT_EQ(client.Get("/secret").status, 401);
+  client.Send(HttpClient::PostText("/secret", "{}") + HttpClient::PostText("/x", "{}"));
+  EXPECT_EQ(client.Read().headers.at("connection"), "keep-alive");
+  EXPECT_EQ(client.Read().body, "POST /x {}");
+  EXPECT_EQ(client.Get("/secret", "", "HEAD").status, 401);
+  EXPECT_EQ(client.Get("/x").body, "GET /x ");
+}
+
+TEST_F(HttpServerTest, OnlyPostHasLongBodies) {
+  Start();
+  HttpClient client(server_->address());
+  client.Send("GET /x HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc");
+  EXPECT_EQ(client.Read().body, "GET /x abc");
+  client.Send("GET /x HTTP/1.1\r\nHost: h\r\nContent-Length: 65537\r\n\r\n");
+  EXPECT_EQ(client.Read().status, 413);
+  HttpClient chunks(server_->address());
+  chunks.Send("GET /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n10001\r\n");
+  EXPECT_EQ(chunks.Read().status, 413);
+  HttpClient preflight(server_->address());
+  preflight.Send("OPTIONS /x HTTP/1.1\r\nHost: h\r\nAccess-Control-Request-Method: POST\r\nContent-Length: 9\r\n\r\n");
+  EXPECT_EQ(preflight.Read().status, 204);
+  EXPECT_TRUE(preflight.AtEnd());
+}
+
 TEST_F(HttpServerTest, WhatIsNoRequestIsRefused) {
   options_.max_header_bytes = 1000;
   Start();
@@ -246,6 +292,41 @@ TEST_F(HttpServerTest, AClientThatGoesIsNoticed) {
   EXPECT_TRUE(server_->WaitSent(absl::InfiniteFuture()));
 }
 
+TEST_F(HttpServerTest, AClientThatReadsNothingIsCutOff) {
+  options_.stall_timeout = absl::Milliseconds(20);
+  Start();
+  HttpClient client(server_->address(), /*receive_bytes=*/4096);
+  client.Send("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
+  has_waiting_.get_future().wait();
+  HttpResponse response;
+  response.body = std::string(size_t{64} << 20, 'x');
+  waiting_->Respond(std::move(response));
+  gone_.get_future().wait();
+  EXPECT_TRUE(server_->WaitSent(absl::InfiniteFuture()));
+  EXPECT_EQ(server_->num_stalled(), 1);
+  waiting_.reset();
+}
+
+// The answer takes longer than the timeout, but never so long without a byte of it.
+TEST_F(HttpServerTest, AClientThatReadsSlowlyIsNot) {
+  options_.stall_timeout = absl::Seconds(1);
+  Start();
+  HttpClient client(server_->address(), /*receive_bytes=*/4096);
+  client.Send("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
+  has_waiting_.get_future().wait();
+  HttpResponse response;
+  response.body = std::string(size_t{64} << 20, 'x');
+  waiting_->Respond(std::move(response));
+  const absl::Time end = absl::Now() + 2 * options_.stall_timeout;
+  while (absl::Now() < end) ASSERT_TRUE(client.ReadByte());
+  EXPECT_EQ(server_->num_stalled(), 0);
+  client.Close();
+  gone_.get_future().wait();
+  EXPECT_TRUE(server_->WaitSent(absl::InfiniteFuture()));
+  EXPECT_EQ(server_->num_stalled(), 0);
+  waiting_.reset();
+}
+
 TEST_F(HttpServerTest, AForgottenRequestIsAnInternalError) {
   Start();
   HttpClient client(server_->address());
@@ -299,11 +380,11 @@ TEST_F(HttpServerTest, PagesOfOtherOriginsReadAnswersOnlyIfAllowed) {
 
 TEST_F(HttpServerTest, AddressesAreChecked) {
   for (const char* const listen : {"", "x", ":1", "127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1:1x"}) {
-    EXPECT_EQ(HttpServer::Start({.listen = listen}, nullptr).status().code(), absl::StatusCode::kFailedPrecondition)
+    EXPECT_EQ(HttpServer::Start({.listen = listen}, *this).status().code(), absl::StatusCode::kFailedPrecondition)
         << listen;
   }
   Start();
-  EXPECT_EQ(HttpServer::Start({.listen = server_->address()}, nullptr).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(HttpServer::Start({.listen = server_->address()}, *this).status().code(), absl::StatusCode::kUnavailable);
 }
 
 }  // namespace

@@ -113,6 +113,22 @@ TEST_F(HttpKeysTest, NobodyIsAnsweredWithoutAKey) {
   EXPECT_GE(frontend_->tenants().Find("team"), 1);
 }
 
+TEST_F(HttpKeysTest, TheKeyIsAskedForBeforeTheBody) {
+  Load();
+  const auto status = [this](const std::string& head) {
+    HttpClient client(server_->address());
+    client.Send(head + "Host: h\r\nContent-Length: 60000000\r\n\r\n");
+    return client.Read().status;
+  };
+  EXPECT_EQ(status("POST /v1/completions HTTP/1.1\r\n"), 401);
+  EXPECT_EQ(status("POST /v1/chat/completions HTTP/1.1\r\nAuthorization: Bearer guess\r\n"), 401);
+  // Nor does a path without keys, or none at all, take one.
+  EXPECT_EQ(status("GET /health HTTP/1.1\r\n"), 413);
+  EXPECT_EQ(status("POST /health HTTP/1.1\r\n"), 405);
+  EXPECT_EQ(status("POST /nothing HTTP/1.1\r\n"), 404);
+  EXPECT_EQ(status("OPTIONS /v1/completions HTTP/1.1\r\n"), 204);
+}
+
 TEST_F(HttpCompletionsTest, AClientThatGoesEndsItsRequests) {
   Load();
   gate_.OpenUntil(2);
