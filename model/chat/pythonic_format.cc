@@ -15,6 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kMaxNesting = 100;
+constexpr size_t kMaxMembers = 4096;  // of arguments and dicts, whose names are compared pairwise; as in JSON
 
 // Reads Python calls with literal arguments. Every function returns nullopt at what it does not know.
 class CallReader {
@@ -63,7 +64,7 @@ class CallReader {
       if (!arguments.empty() && !Take(',')) return std::nullopt;
       if (!arguments.empty() && Take(')')) break;
       const std::string key = Name();
-      if (key.empty() || arguments.contains(key) || !Take('=')) return std::nullopt;
+      if (key.empty() || arguments.size() >= kMaxMembers || arguments.contains(key) || !Take('=')) return std::nullopt;
       auto value = Literal(0);
       if (!value.has_value()) return std::nullopt;
       arguments[key] = *std::move(value);
@@ -142,7 +143,7 @@ class CallReader {
       if (!first && Take('}')) break;
       first = false;
       const auto key = Literal(depth + 1);
-      if (!key.has_value() || !key->is_string() || !Take(':')) return std::nullopt;
+      if (!key.has_value() || !key->is_string() || entries.size() >= kMaxMembers || !Take(':')) return std::nullopt;
       auto value = Literal(depth + 1);
       if (!value.has_value()) return std::nullopt;
       entries[key->get<std::string>()] = *std::move(value);
@@ -159,12 +160,12 @@ class PythonicFormat : public ToolFormat {
   Found Find(std::string_view text, ReplyPlace place) const override {
     if (!place.at_start || place.after_call) return {false, text.size()};
     const size_t start = SkipSpaces(text, 0);
-    if (start == text.size()) return {false, place.final ? text.size() : 0};
+    if (start == text.size()) return {false, start};
     return {text[start] == '[', text[start] == '[' ? start : text.size()};
   }
 
-  std::optional<Parsed> Parse(std::string_view text, bool final) const override {
-    const size_t end = BracketsEnd(text, 0, "\"'");
+  std::optional<Parsed> Parse(std::string_view text, CallScan* scan, bool final) const override {
+    const size_t end = scan->value.End(text, 0, "\"'");
     if (end == std::string_view::npos) return final ? std::optional<Parsed>(Parsed{text.size(), {}}) : std::nullopt;
     auto calls = CallReader(text.substr(0, end)).List();
     if (!calls.has_value()) return Parsed{end, {}};

@@ -42,12 +42,14 @@ class HermesFormat : public ToolFormat {
  public:
   Found Find(std::string_view text, ReplyPlace place) const override { return FindMark(text, kMark, place.final); }
 
-  std::optional<Parsed> Parse(std::string_view text, bool final) const override {
-    const size_t start = SkipSpaces(text, kMark.size());
-    const size_t end =
-        start < text.size() && text[start] == '{' ? BracketsEnd(text, start, "\"") : std::string_view::npos;
+  std::optional<Parsed> Parse(std::string_view text, CallScan* scan, bool final) const override {
+    const size_t start = scan->start = SkipSpaces(text, std::max(scan->start, kMark.size()));
+    const bool is_object = start < text.size() && text[start] == '{';
+    const size_t end = is_object ? scan->value.End(text, start, "\"") : std::string_view::npos;
+    // An object that has not ended yet may hold the closing mark in a string.
+    if (is_object && end == std::string_view::npos && !final) return std::nullopt;
     if (end != std::string_view::npos) {
-      const size_t close = SkipSpaces(text, end);
+      const size_t close = scan->close = SkipSpaces(text, std::max(scan->close, end));
       const std::string_view rest = text.substr(close);
       if (!final && kEnd.starts_with(rest.substr(0, kEnd.size())) && rest.size() < kEnd.size()) return std::nullopt;
       // The end of the reply may take the place of the closing mark.
@@ -58,24 +60,13 @@ class HermesFormat : public ToolFormat {
         return Parsed{size, {}};
       }
     }
-    return Broken(text, final);
+    // Broken: content up to the closing mark.
+    const size_t close = scan->Find(text, kEnd);
+    if (close != std::string_view::npos) return Parsed{close + kEnd.size(), {}};
+    return final ? std::optional<Parsed>(Parsed{text.size(), {}}) : std::nullopt;
   }
 
  private:
-  // Content up to the closing mark.
-  static std::optional<Parsed> Broken(std::string_view text, bool final) {
-    const size_t close = text.find(kEnd);
-    if (close != std::string_view::npos &&
-        (final || text.find_first_not_of(" \n\r\t", kMark.size()) != std::string_view::npos)) {
-      const size_t start = SkipSpaces(text, kMark.size());
-      // An object that has not ended yet may hold the mark in a string.
-      if (!final && text[start] == '{' && BracketsEnd(text, start, "\"") == std::string_view::npos) return std::nullopt;
-      return Parsed{close + kEnd.size(), {}};
-    }
-    if (!final) return std::nullopt;
-    return Parsed{text.size(), {}};
-  }
-
   static constexpr std::string_view kMark = "<tool_call>";
   static constexpr std::string_view kEnd = "</tool_call>";
 };
@@ -85,18 +76,18 @@ class LlamaFormat : public ToolFormat {
   Found Find(std::string_view text, ReplyPlace place) const override {
     if (place.at_start || place.after_call) {
       const size_t first = SkipSpaces(text, 0);
-      const size_t start = place.after_call ? SkipSeparator(text, first) : first;
-      if (start == text.size()) return {false, place.final ? text.size() : 0};
-      if (text[start] == '{') return {true, first};
+      if (first == text.size()) return {false, first};
+      if (text[first] == '{' || (place.after_call && text[first] == kSeparator)) return {true, first};
     }
     return FindMark(text, kMark, place.final);
   }
 
-  std::optional<Parsed> Parse(std::string_view text, bool final) const override {
-    const size_t start = text.starts_with(kMark) ? SkipSpaces(text, kMark.size()) : SkipSeparator(text, 0);
+  std::optional<Parsed> Parse(std::string_view text, CallScan* scan, bool final) const override {
+    const size_t before = text.starts_with(kMark) ? kMark.size() : text[0] == kSeparator ? 1 : 0;
+    const size_t start = scan->start = SkipSpaces(text, std::max(scan->start, before));
     if (start >= text.size() && !final) return std::nullopt;
     if (start >= text.size() || text[start] != '{') return Parsed{std::max<size_t>(start, 1), {}};
-    const size_t end = BracketsEnd(text, start, "\"");
+    const size_t end = scan->value.End(text, start, "\"");
     if (end == std::string_view::npos) return final ? std::optional<Parsed>(Parsed{text.size(), {}}) : std::nullopt;
     auto call = CallOf(ParseBoundedJson(text.substr(start, end - start)));
     if (!call.has_value()) return Parsed{end, {}};
@@ -104,10 +95,7 @@ class LlamaFormat : public ToolFormat {
   }
 
  private:
-  static size_t SkipSeparator(std::string_view text, size_t offset) {
-    return offset < text.size() && text[offset] == ';' ? SkipSpaces(text, offset + 1) : offset;
-  }
-
+  static constexpr char kSeparator = ';';
   static constexpr std::string_view kMark = "<|python_tag|>";
 };
 
@@ -115,11 +103,11 @@ class MistralFormat : public ToolFormat {
  public:
   Found Find(std::string_view text, ReplyPlace place) const override { return FindMark(text, kMark, place.final); }
 
-  std::optional<Parsed> Parse(std::string_view text, bool final) const override {
-    const size_t start = SkipSpaces(text, kMark.size());
+  std::optional<Parsed> Parse(std::string_view text, CallScan* scan, bool final) const override {
+    const size_t start = scan->start = SkipSpaces(text, std::max(scan->start, kMark.size()));
     if (start >= text.size()) return final ? std::optional<Parsed>(Parsed{text.size(), {}}) : std::nullopt;
-    if (text[start] != '[' && text[start] != '{') return ParseNamed(text, start, final);
-    const size_t end = BracketsEnd(text, start, "\"");
+    if (text[start] != '[' && text[start] != '{') return ParseNamed(text, scan, final);
+    const size_t end = scan->value.End(text, start, "\"");
     if (end == std::string_view::npos) return final ? std::optional<Parsed>(Parsed{text.size(), {}}) : std::nullopt;
     return Parsed{end, CallsOf(ParseBoundedJson(text.substr(start, end - start)))};
   }
@@ -138,16 +126,16 @@ class MistralFormat : public ToolFormat {
   }
 
   // name[ARGS]{...}
-  static std::optional<Parsed> ParseNamed(std::string_view text, size_t start, bool final) {
-    const size_t brace = text.find('{', start);
-    const size_t line = text.find('\n', start);
-    if (brace == std::string_view::npos || line < brace) {
-      if (line == std::string_view::npos && !final) return std::nullopt;
-      return Parsed{std::min(line, text.size()), {}};
+  static std::optional<Parsed> ParseNamed(std::string_view text, CallScan* scan, bool final) {
+    scan->searched = std::max(scan->searched, scan->start);
+    const size_t brace = scan->FindAny(text, "{\n");
+    if (brace == std::string_view::npos || text[brace] == '\n') {
+      if (brace == std::string_view::npos && !final) return std::nullopt;
+      return Parsed{std::min(brace, text.size()), {}};
     }
-    std::string_view name = text.substr(start, brace - start);
+    std::string_view name = text.substr(scan->start, brace - scan->start);
     if (name.ends_with(kArguments)) name.remove_suffix(kArguments.size());
-    const size_t end = BracketsEnd(text, brace, "\"");
+    const size_t end = scan->value.End(text, brace, "\"");
     if (end == std::string_view::npos) return final ? std::optional<Parsed>(Parsed{text.size(), {}}) : std::nullopt;
     const Json arguments = ParseBoundedJson(text.substr(brace, end - brace));
     const bool valid = !name.empty() && name.find_first_of(" []\"") == std::string_view::npos && arguments.is_object();
@@ -172,23 +160,36 @@ size_t SafePrefix(std::string_view text, std::string_view mark) {
   return text.size();
 }
 
-size_t BracketsEnd(std::string_view text, size_t offset, std::string_view quotes) {
-  std::string open;
-  for (size_t i = offset; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quotes.find(c) != std::string_view::npos) {
-      for (++i; i < text.size() && text[i] != c; ++i) i += text[i] == '\\';
-      if (i >= text.size()) return std::string_view::npos;
+size_t BracketScan::End(std::string_view text, size_t start, std::string_view quotes) {
+  for (at_ = std::max(at_, start); at_ < text.size(); ++at_) {
+    const char c = text[at_];
+    if (quote_ != 0) {
+      if (c == quote_) quote_ = 0;
+      if (c == '\\') ++at_;  // what follows it is not looked at, though it may not have come yet
+    } else if (quotes.find(c) != std::string_view::npos) {
+      quote_ = c;
     } else if (c == '{' || c == '[' || c == '(') {
-      if (open.size() >= static_cast<size_t>(kMaxNesting)) return std::string_view::npos;
-      open += c == '{' ? '}' : c == '[' ? ']' : ')';
+      if (depth_ >= kMaxNesting) return std::string_view::npos;
+      ++depth_;
     } else if (c == '}' || c == ']' || c == ')') {
       // A bracket that does not match closes what is open: the value is broken, and ends all the same.
-      open.pop_back();
-      if (open.empty()) return i + 1;
+      if (depth_ == 1) return at_ + 1;
+      --depth_;
     }
   }
   return std::string_view::npos;
+}
+
+size_t CallScan::Find(std::string_view text, std::string_view wanted) {
+  const size_t at = text.find(wanted, searched);
+  searched = std::max(searched, std::min(at, text.size() - std::min(text.size(), wanted.size() - 1)));
+  return at;
+}
+
+size_t CallScan::FindAny(std::string_view text, std::string_view characters) {
+  const size_t at = text.find_first_of(characters, searched);
+  searched = std::min(at, text.size());
+  return at;
 }
 
 std::unique_ptr<const ToolFormat> MakeToolFormat(ToolSyntax syntax) {

@@ -66,7 +66,7 @@ std::vector<std::string_view> MarksOf(const ReplySyntax& syntax) {
 }
 
 ReplyParser::ReplyParser(ToolSyntax tools, ReasoningSyntax reasoning)
-    : format_(MakeToolFormat(tools)), state_(State::kStart) {
+    : format_(MakeToolFormat(tools)), scan_(std::make_unique<CallScan>()), state_(State::kStart) {
   if (reasoning == ReasoningSyntax::kNone) state_ = State::kContent;
   if (reasoning == ReasoningSyntax::kThinkStarted) {
     state_ = State::kReasoning;
@@ -107,81 +107,83 @@ void ReplyParser::Advance(bool final, ReplyDelta* delta) {
         break;
     }
   }
+  pending_.erase(0, std::exchange(taken_, 0));
 }
 
 // Whether the reply opens with reasoning.
 bool ReplyParser::AdvanceStart(bool final) {
-  const size_t start = SkipSpaces(pending_, 0);
-  const std::string_view rest = std::string_view(pending_).substr(start);
-  if (rest.starts_with(kThink)) {
-    pending_.erase(0, start + kThink.size());
+  const size_t spaces = SkipSpaces(rest(), 0);
+  held_ += rest().substr(0, spaces);
+  taken_ += spaces;
+  if (rest().starts_with(kThink)) {
+    taken_ += kThink.size();
+    held_.clear();
     state_ = State::kReasoning;
     skip_space_ = true;
     return true;
   }
-  if (!final && kThink.starts_with(rest)) return false;
+  if (!final && kThink.starts_with(rest())) return false;
   state_ = State::kContent;
   return true;
 }
 
 bool ReplyParser::AdvanceReasoning(bool final, ReplyDelta* delta) {
-  const size_t end = pending_.find(kThinkEnd);
-  const bool ends = end != std::string::npos;
-  const size_t safe = ends ? end : final ? pending_.size() : SafePrefix(pending_, kThinkEnd);
-  std::string text = held_ + pending_.substr(0, safe);
-  held_.clear();
-  if (skip_space_) text.erase(0, SkipSpaces(text, 0));
-  if (!text.empty()) skip_space_ = false;
-  const size_t last = text.find_last_not_of(kSpaces);
-  const size_t kept = last == std::string::npos ? 0 : last + 1;
-  held_ = text.substr(kept);
-  delta->reasoning += text.substr(0, kept);
-  pending_.erase(0, safe);
+  const size_t end = rest().find(kThinkEnd);
+  const bool ends = end != std::string_view::npos;
+  const size_t safe = ends ? end : final ? rest().size() : SafePrefix(rest(), kThinkEnd);
+  AddText(rest().substr(0, safe), &delta->reasoning);
+  taken_ += safe;
   if (!ends) return false;
-  pending_.erase(0, kThinkEnd.size());
+  taken_ += kThinkEnd.size();
   held_.clear();
   skip_space_ = true;
   state_ = State::kContent;
   return true;
 }
 
-void ReplyParser::AddContent(std::string_view text, ReplyDelta* delta) {
+bool ReplyParser::AddText(std::string_view text, std::string* out) {
   if (skip_space_) text.remove_prefix(SkipSpaces(text, 0));
-  if (text.empty()) return;
+  if (text.empty()) return false;
   skip_space_ = false;
   const size_t last = text.find_last_not_of(kSpaces);
   const size_t kept = last == std::string_view::npos ? 0 : last + 1;
   if (kept > 0) {
-    delta->content += held_;
+    *out += held_;
     held_.clear();
-    delta->content += text.substr(0, kept);
-    seen_content_ = true;
-    after_call_ = false;
+    *out += text.substr(0, kept);
   }
   held_ += text.substr(kept);
+  return kept > 0;
+}
+
+void ReplyParser::AddContent(std::string_view text, ReplyDelta* delta) {
+  if (!AddText(text, &delta->content)) return;
+  seen_content_ = true;
+  after_call_ = false;
 }
 
 bool ReplyParser::AdvanceContent(bool final, ReplyDelta* delta) {
-  ToolFormat::Found found{false, pending_.size()};
-  if (format_ != nullptr) found = format_->Find(pending_, {!seen_content_, after_call_, final});
-  AddContent(std::string_view(pending_).substr(0, found.offset), delta);
-  pending_.erase(0, found.offset);
+  ToolFormat::Found found{false, rest().size()};
+  if (format_ != nullptr) found = format_->Find(rest(), {!seen_content_, after_call_, final});
+  AddContent(rest().substr(0, found.offset), delta);
+  taken_ += found.offset;
   at_call_ = found.starts;
   return at_call_;
 }
 
 bool ReplyParser::AdvanceCall(bool final, ReplyDelta* delta) {
-  auto parsed = format_->Parse(pending_, final);
+  auto parsed = format_->Parse(rest(), scan_.get(), final);
   if (!parsed.has_value()) return false;
+  *scan_ = CallScan();
   at_call_ = false;
   if (parsed->calls.empty()) {
-    AddContent(std::string_view(pending_).substr(0, parsed->size), delta);
+    AddContent(rest().substr(0, parsed->size), delta);
   } else {
     for (ToolCall& call : parsed->calls) delta->calls.push_back(std::move(call));
     held_.clear();
     skip_space_ = after_call_ = true;
   }
-  pending_.erase(0, parsed->size);
+  taken_ += parsed->size;
   return true;
 }
 

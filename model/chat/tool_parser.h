@@ -60,11 +60,12 @@ struct ReplyDelta {
 };
 
 class ToolFormat;
+struct CallScan;
 
 // Splits a reply into reasoning, content and tool calls while it is generated. The sum of all deltas depends on the
 // text alone, not on how it was cut into pieces; bytes of a character may come in different pieces. A call that does
 // not parse comes out as content, its marks included: nothing but marks of whole calls and white space around calls and
-// reasoning is left out. A call comes out when it is complete.
+// reasoning is left out. A call comes out when it is complete. The work is linear in the reply, however it is cut.
 //
 // One reply, one thread.
 class ReplyParser {
@@ -88,13 +89,18 @@ class ReplyParser {
   bool AdvanceReasoning(bool final, ReplyDelta* delta);
   bool AdvanceContent(bool final, ReplyDelta* delta);
   bool AdvanceCall(bool final, ReplyDelta* delta);
+  std::string_view rest() const { return std::string_view(pending_).substr(taken_); }
+  // Adds text whose white space at the end waits in held_; false if there is nothing else.
+  bool AddText(std::string_view text, std::string* out);
   void AddContent(std::string_view text, ReplyDelta* delta);
 
   std::unique_ptr<const ToolFormat> format_;
+  std::unique_ptr<CallScan> scan_;  // of the call that rest() may start with
   State state_ = State::kStart;
-  std::string pending_;      // not yet decided
+  std::string pending_;      // not yet decided, but for what is taken
+  size_t taken_ = 0;         // bytes of pending_
   std::string held_;         // white space that goes if a call or the end of the reasoning follows
-  bool at_call_ = false;     // pending_ starts with what may be a call
+  bool at_call_ = false;     // rest() starts with what may be a call
   bool skip_space_ = false;  // white space after a call or the reasoning
   bool seen_content_ = false;
   bool after_call_ = false;  // nothing but white space since a call

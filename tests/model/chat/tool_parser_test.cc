@@ -131,6 +131,77 @@ TEST(ToolParserTest, ChangedRepliesDoNotDependOnTheCuts) {
   }
 }
 
+std::string Repeat(std::string_view text, size_t count) {
+  std::string repeated;
+  for (size_t i = 0; i < count; ++i) repeated += text;
+  return repeated;
+}
+
+// Byte by byte: minutes each, if what waits were read again for each byte.
+TEST(ToolParserTest, LongRepliesTakeLinearTime) {
+  constexpr size_t kBytes = 1 << 17;
+  const std::string words = Repeat("ab[]\\\"{}, ", kBytes / 10), spaces(kBytes, ' '),
+                    members = Repeat("[{}],", kBytes / 5);
+  const ToolSyntax hermes = ToolSyntax::kHermes, llama = ToolSyntax::kLlamaJson, mistral = ToolSyntax::kMistral,
+                   pythonic = ToolSyntax::kPythonic;
+  const std::string json = R"({"name": "f", "arguments": {"a": ")" + words + R"("}})";
+  const std::vector<std::pair<ToolSyntax, std::string>> with_calls = {
+      {hermes, "<tool_call>" + json + "</tool_call>"},
+      {hermes, "<tool_call>" + spaces + R"({"name": "f", "arguments": {}})" + spaces + "</tool_call>"},
+      {hermes, R"(<tool_call>{"name": "f", "arguments": {"a": [)" + members + "0]}}</tool_call>"},
+      {llama, json},
+      {llama, spaces + R"({"name": "f", "parameters": {}})" + spaces + ";" + spaces + json},
+      {llama, "<|python_tag|>" + spaces + json},
+      {mistral, "[TOOL_CALLS]" + spaces + "[" + json + "]"},
+      {mistral, "[TOOL_CALLS]" + Repeat("f", kBytes) + "[ARGS]" + R"({"a": ")" + words + R"("})"},
+      {pythonic, spaces + "[f(a=\"" + words + "\")]"},
+      {pythonic, "[f(a=[" + members + "])]"},
+  };
+  const std::vector<std::pair<ToolSyntax, std::string>> without = {
+      {hermes, "<tool_call>" + words},
+      {hermes, "<tool_call>{}" + words + "</tool_call>"},
+      {hermes, "<tool_call>{" + spaces},
+      {llama, "{" + words},
+      {mistral, "[TOOL_CALLS]" + spaces + Repeat("f", kBytes)},
+      {pythonic, "[" + spaces},
+  };
+  const auto check = [](const std::pair<ToolSyntax, std::string>& entry, bool has_call) {
+    SCOPED_TRACE(entry.second.substr(0, 40));
+    Reply reply{"", entry.second, entry.first, ReasoningSyntax::kThink, {}};
+    reply.text = "<think>x" + std::string(kBytes, ' ') + "</think>" + reply.text;
+    std::vector<size_t> every;
+    for (size_t cut = 1; cut < reply.text.size(); ++cut) every.push_back(cut);
+    const ReplyDelta parsed = Parse(reply, every);
+    EXPECT_EQ(!parsed.calls.empty(), has_call);
+    EXPECT_TRUE(parsed == Parse(reply, {}));
+  };
+  for (const auto& entry : with_calls) check(entry, true);
+  for (const auto& entry : without) check(entry, false);
+  // Fed whole, each of many calls costs no more than itself.
+  Reply calls{"",
+              Repeat("<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n", 100'000),
+              hermes,
+              ReasoningSyntax::kNone,
+              {}};
+  EXPECT_EQ(Parse(calls, {}).calls.size(), 100'000u);
+}
+
+// As in JSON: their names are compared pairwise.
+TEST(ToolParserTest, PythonicCallsHaveBoundedArguments) {
+  for (const int count : {4096, 4097}) {
+    std::string arguments, members;
+    for (int i = 0; i < count; ++i) {
+      arguments += "a" + std::to_string(i) + "=1,";
+      members += "'a" + std::to_string(i) + "':1,";
+    }
+    for (const std::string& text : {"[f(" + arguments + ")]", "[f(a={" + members + "})]"}) {
+      const ReplyDelta parsed = Parse({"", text, ToolSyntax::kPythonic, ReasoningSyntax::kNone, {}}, {});
+      EXPECT_EQ(parsed.calls.size(), count == 4096 ? 1u : 0u);
+      EXPECT_EQ(parsed.content, count == 4096 ? "" : text);
+    }
+  }
+}
+
 TEST(ToolParserTest, ContentComesOutAsSoonAsItCan) {
   ReplyParser parser(ToolSyntax::kHermes, ReasoningSyntax::kNone);
   EXPECT_EQ(parser.Feed("Hello").content, "Hello");
