@@ -37,24 +37,44 @@ void CollectLetters(const Json& value, Letters* letters) {
   }
 }
 
+uint8_t Byte(char c) { return static_cast<uint8_t>(c); }
+
 size_t CharacterSize(std::string_view text) {
   size_t size = 1;
   while (size < text.size() && (static_cast<uint8_t>(text[size]) & 0xC0) == 0x80) ++size;
   return size;
 }
 
+// Whether one of `spellings`, sorted and all of the same first byte, which `rest` has too, begins `rest`; or is begun
+// by it, if `may_go_on`. Looks at no more of rest than the longest of them has, and not at each of them: there may be
+// thousands, and text of nothing but '<'.
+bool BeginsWithOne(const std::vector<std::string>& spellings, std::string_view rest, bool may_go_on) {
+  auto begin = spellings.begin(), end = spellings.end();
+  for (size_t size = 1; begin != end; ++size) {
+    // Those from begin to end start with `size` bytes of rest; one that ends there is the first of them.
+    if (begin->size() == size) return true;
+    if (size == rest.size()) return may_go_on;
+    const auto before = [size](const std::string& spelling, char c) { return Byte(spelling[size]) < Byte(c); };
+    const auto behind = [size](char c, const std::string& spelling) { return Byte(c) < Byte(spelling[size]); };
+    begin = std::lower_bound(begin, end, rest[size], before);
+    end = std::upper_bound(begin, end, rest[size], behind);
+  }
+  return false;
+}
+
 }  // namespace
 
 LiteralText::LiteralText(const Tokenizer& tokenizer) {
-  std::set<std::string> endings;
+  std::set<std::string> spellings, endings;
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
     const std::string_view token = tokenizer.TokenBytes(id);
     if (!tokenizer.IsSpecial(id) || token.empty()) continue;
-    tokens_[static_cast<uint8_t>(token[0])].emplace_back(token);
+    spellings.emplace(token);
     for (size_t i = CharacterSize(token); i < token.size(); i += CharacterSize(token.substr(i)))
       endings.emplace(token.substr(i));
   }
-  for (const std::string& ending : endings) endings_[static_cast<uint8_t>(ending[0])].push_back(ending);
+  for (const std::string& spelling : spellings) tokens_[Byte(spelling[0])].push_back(spelling);
+  for (const std::string& ending : endings) endings_[Byte(ending[0])].push_back(ending);
 }
 
 absl::StatusOr<std::string> LiteralText::Mark(Json* messages, const std::vector<Json*>& others) const {
@@ -96,14 +116,8 @@ void LiteralText::MarkText(const std::string& mark, std::string* text) const {
   const std::string_view all = *text;
   const auto spells = [&](size_t at) {
     const std::string_view rest = all.substr(at);
-    const auto& tokens = tokens_[static_cast<uint8_t>(all[at])];
-    const auto& endings = endings_[static_cast<uint8_t>(all[at])];
-    const auto begins_here = [rest](const std::string& token) {
-      return rest.starts_with(token) || std::string_view(token).starts_with(rest);
-    };
-    if (std::any_of(tokens.begin(), tokens.end(), begins_here)) return true;
-    return at == 0 && std::any_of(endings.begin(), endings.end(),
-                                  [rest](const std::string& ending) { return rest.starts_with(ending); });
+    if (BeginsWithOne(tokens_[Byte(rest[0])], rest, /*may_go_on=*/true)) return true;
+    return at == 0 && BeginsWithOne(endings_[Byte(rest[0])], rest, /*may_go_on=*/false);
   };
   std::string marked;
   size_t done = 0;

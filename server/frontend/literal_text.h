@@ -35,7 +35,7 @@ class LiteralText {
   void MarkText(const std::string& mark, std::string* text) const;
   void MarkValue(const std::string& mark, nlohmann::ordered_json* value) const;
 
-  std::array<std::vector<std::string>, 256> tokens_;   // spellings, by first byte
+  std::array<std::vector<std::string>, 256> tokens_;   // spellings, sorted, by first byte
   std::array<std::vector<std::string>, 256> endings_;  // what they end with, but for the whole; by first byte
 };
 
