@@ -81,9 +81,10 @@ class Backend {
   // Not OK once the device has failed for good: no op will succeed any more.
   virtual absl::Status broken() const { return absl::OkStatus(); }
 
-  // The element type of KV for a model of 16 bits or fewer, if none is asked for: f16 on cpu and cuda, f32 on
-  // reference.
-  virtual DType default_kv_dtype() const = 0;
+  // The element type of KV if none is asked for, for a model whose numbers are `model` (ModelConfig::dtype): on
+  // reference f32; on cpu f32 for f32, as 16 bits of K and V would be the largest error of such a model, else f16; on
+  // cuda bf16 for bf16, else f16.
+  virtual DType default_kv_dtype(DType model) const = 0;
   // True if the KV cache may be stored as `dtype`.
   virtual bool supports_kv_dtype(DType dtype) const = 0;
 

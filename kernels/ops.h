@@ -85,7 +85,7 @@ struct RopeTableParams {
 };
 
 // K and V of one layer, [block][kv_head][K: slot x D | V: slot x D], elements of `dtype`, one contiguous run a block
-// and head. Only kernels index into it.
+// and head; of kI8 the run ends with the scales, f32 [K: slot | V: slot]. Only kernels index into it.
 struct PagedKvView {
   void* data = nullptr;
   DType dtype = DType::kF16;
@@ -94,13 +94,13 @@ struct PagedKvView {
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;  // a multiple of 2, at most 256
 
-  int64_t bytes_per_block() const { return int64_t{2} * block_size * num_kv_heads * head_dim * SizeOf(dtype); }
+  int64_t bytes_per_block() const { return int64_t{2} * block_size * num_kv_heads * KvRowBytes(dtype, head_dim); }
 };
 
 // Rotates q and k in place, then stores k and v into the cache at the given slots.
 // qkv: [T, (HQ + 2 HKV) * D], the heads of q, then of k, then of v. Rotation pairs are (i, i + D_rot/2) within a head
 // (half-split), dimensions from D_rot on stay. slot_mapping: host [T], slot = block * B + offset, distinct.
-// An f16 cache saturates to +-65504.
+// An f16 cache saturates to +-65504, one of e4m3 to +-448.
 struct RopeAndStoreKvParams {
   TensorView qkv;
   int32_t num_heads = 0;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/base/dtype.h"
 
 namespace quire {
 
@@ -40,7 +41,8 @@ struct ModelConfig {
   float rms_norm_eps = 0;
   int32_t max_position_embeddings = 0;
   RopeConfig rope;
-  bool float32 = false;  // the files call their numbers float32 (torch_dtype or dtype; general.file_type 0)
+  // What the files call their numbers (torch_dtype or dtype; general.file_type): kF32, kBf16, or kF16 for all else.
+  DType dtype = DType::kF16;
   bool tie_word_embeddings = false;
   bool attention_bias = false;         // of q, k and v
   bool attention_output_bias = false;  // of o

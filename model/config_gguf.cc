@@ -264,7 +264,8 @@ absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufFile& file) {
   QUIRE_RETURN_IF_ERROR(ReadWindows(file, metadata, &config));
   QUIRE_RETURN_IF_ERROR(ReadRope(file, metadata, &config));
   const absl::StatusOr<int64_t> file_type = file.GetInt("general.file_type");
-  config.float32 = file_type.ok() && *file_type == 0;  // ALL_F32 of the GGUF specification
+  // ALL_F32 of the GGUF specification, MOSTLY_BF16 of llama.cpp.
+  if (file_type.ok()) config.dtype = *file_type == 0 ? DType::kF32 : *file_type == 32 ? DType::kBf16 : DType::kF16;
   config.tie_word_embeddings = file.FindTensor("output.weight") == nullptr;
   config.attention_bias = architecture->always_qkv_bias || file.FindTensor("blk.0.attn_q.bias") != nullptr;
   config.attention_output_bias = file.FindTensor("blk.0.attn_output.bias") != nullptr;

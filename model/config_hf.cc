@@ -65,9 +65,10 @@ absl::Status RefuseUnsupported(const JsonFields& fields, const std::string& wher
   return absl::OkStatus();
 }
 
-bool IsFloat32(const JsonFields& fields) {
+DType ReadDType(const JsonFields& fields) {
   const json* type = fields.Find(fields.Has("dtype") ? "dtype" : "torch_dtype");  // in both spellings
-  return type != nullptr && *type == "float32";
+  if (type == nullptr) return DType::kF16;
+  return *type == "float32" ? DType::kF32 : *type == "bfloat16" ? DType::kBf16 : DType::kF16;
 }
 
 absl::Status ReadShapes(const JsonFields& fields, ModelConfig* config) {
@@ -201,7 +202,7 @@ absl::StatusOr<ModelConfig> LoadHfConfig(const std::string& directory) {
   config.architecture = architecture->name;
   config.model_type = architecture->model_type;
   QUIRE_RETURN_IF_ERROR(ReadShapes(fields, &config));
-  config.float32 = IsFloat32(fields);
+  config.dtype = ReadDType(fields);
   QUIRE_RETURN_IF_ERROR(RefuseUnsupported(fields, path));
   QUIRE_RETURN_IF_ERROR(ReadHfWindows(fields, *architecture, path, &config));
   QUIRE_ASSIGN_OR_RETURN(config.rope, ParseHfRope(object, config.head_dim, config.max_position_embeddings, path));

@@ -4,17 +4,13 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "kernels/base/dtype.h"
 #include "kernels/base/status_macros.h"
 
 namespace quire {
 
 int64_t KvBytesPerBlock(const ModelConfig& config, const LayerGroups& groups, int32_t block_size, DType dtype) {
-  return int64_t{2} * block_size * config.num_kv_heads * config.head_dim * SizeOf(dtype) * groups.layers_per_block;
-}
-
-DType DefaultKvDType(const Backend& backend, const ModelConfig& config) {
-  if (config.float32 && backend.supports_kv_dtype(DType::kF32)) return DType::kF32;
-  return backend.default_kv_dtype();
+  return int64_t{2} * block_size * config.num_kv_heads * KvRowBytes(dtype, config.head_dim) * groups.layers_per_block;
 }
 
 absl::StatusOr<KvCache> KvCache::Create(Backend& backend, const ModelConfig& config, const LayerGroups& groups,

@@ -15,10 +15,6 @@ namespace quire {
 // Bytes of a block: K and V of `block_size` tokens on the layers of one group, padding included.
 int64_t KvBytesPerBlock(const ModelConfig& config, const LayerGroups& groups, int32_t block_size, DType dtype);
 
-// What --kv-cache-dtype=auto means: the backend's type; f32 for a model whose files call their numbers float32, if the
-// backend keeps that: 16 bits for K and V would be the largest error such a model meets.
-DType DefaultKvDType(const Backend& backend, const ModelConfig& config);
-
 // One pool of KV blocks for all layer groups, the null block included. Owns the memory; blocks are numbers to everyone
 // else. The backend must outlive it.
 //

@@ -12,12 +12,17 @@ namespace {
 
 constexpr int kPoison = 0xff;  // NaN in each floating-point type
 
-// Calls body(offset, bytes) for what the first `num_tokens` tokens of a block hold: K and V of each head.
+// Calls body(offset, bytes) for what `num_tokens` tokens of a block hold from first_token on: K and V of each head, and
+// their scales where the cache has them.
 template <typename F>
 void ForRuns(const PagedKvView& view, int32_t first_token, int32_t num_tokens, F body) {
-  const int64_t token_bytes = int64_t{view.head_dim} * SizeOf(view.dtype);
-  for (int32_t run = 0; run < 2 * view.num_kv_heads; ++run) {
-    body((int64_t{run} * view.block_size + first_token) * token_bytes, num_tokens * token_bytes);
+  const int64_t row_bytes = int64_t{view.head_dim} * SizeOf(view.dtype), scale_bytes = KvScaleBytes(view.dtype);
+  const int64_t rows = int64_t{2} * view.block_size, run_bytes = rows * (row_bytes + scale_bytes);
+  for (int64_t run = 0; run < view.num_kv_heads * run_bytes; run += run_bytes) {
+    for (const int32_t first : {first_token, view.block_size + first_token}) {
+      body(run + first * row_bytes, num_tokens * row_bytes);
+      if (scale_bytes > 0) body(run + rows * row_bytes + first * scale_bytes, num_tokens * scale_bytes);
+    }
   }
 }
 

@@ -99,7 +99,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> TransformerRunner::Create(Transform
   if (shadow_kv && !backend.host_reads_memory()) return NoIntegrity(backend);
   QUIRE_ASSIGN_OR_RETURN(runner->config_, LoadModelConfig(path));
   const ModelConfig& config = runner->config_;
-  const DType kv_dtype = given_kv_dtype.value_or(DefaultKvDType(backend, config));
+  const DType kv_dtype = given_kv_dtype.value_or(backend.default_kv_dtype(config.dtype));
   runner->groups_ = group_layers ? GroupLayers(config) : OneGroup(config);
   const LayerGroups& groups = runner->groups_;
   std::unique_ptr<WeightSource> weights;

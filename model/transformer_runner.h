@@ -22,7 +22,7 @@ struct TransformerRunnerOptions {
   int32_t num_kv_blocks = 0;              // the null block included, >= 2; KvBytesPerBlock helps to size it
   int32_t max_num_batched_tokens = 2048;  // tokens of a step, [1, 2^20]
   int32_t max_num_seqs = 64;              // sequences of a step, [1, 65536]
-  std::optional<DType> kv_dtype;          // DefaultKvDType if not set
+  std::optional<DType> kv_dtype;          // Backend::default_kv_dtype if not set
   bool group_layers = false;              // tables by GroupLayers; false: one table for all layers
   int32_t num_host_blocks = 0;            // of the host tier
   bool check_host_copies = false;         // checksum what goes to the host, verify what comes back; debug builds do

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/dtype.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/factory.h"
 #include "model/config.h"
@@ -52,10 +53,15 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> MakeSimRunner(const EngineOptions& 
 absl::StatusOr<std::unique_ptr<ModelRunner>> MakeTransformerRunner(const EngineOptions& options,
                                                                    const ModelConfig& config,
                                                                    std::unique_ptr<Backend> backend) {
-  const DType kv_dtype = options.kv_dtype.value_or(DefaultKvDType(*backend, config));
+  const DType kv_dtype = options.kv_dtype.value_or(backend->default_kv_dtype(config.dtype));
   if (!backend->supports_kv_dtype(kv_dtype)) {
+    std::string built;
+    for (const DType type : kKvDTypes) {
+      if (backend->supports_kv_dtype(type)) absl::StrAppend(&built, built.empty() ? "" : ", ", std::string(Name(type)));
+    }
     return absl::FailedPreconditionError(absl::StrCat("--kv-cache-dtype ", std::string(Name(kv_dtype)),
-                                                      " is not built for device ", std::string(Name(backend->kind()))));
+                                                      " is not built for device ", std::string(Name(backend->kind())),
+                                                      ", which has ", built));
   }
   QUIRE_ASSIGN_OR_RETURN(const std::optional<int64_t> device_bytes, backend->FreeBytes());
   const int64_t host_bytes = UsableMemoryBytes();

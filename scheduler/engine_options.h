@@ -31,7 +31,7 @@ struct EngineOptions {
   int64_t kv_cache_bytes = 0;     // pool size; 0: a quarter of RAM, at most 4 GiB
   double memory_fraction = 0;     // pool size as a part of the usable memory, at most 0.95; wins over bytes if > 0
   int64_t num_kv_blocks = 0;      // usable blocks, wins over both if > 0
-  std::optional<DType> kv_dtype;  // unset: DefaultKvDType
+  std::optional<DType> kv_dtype;  // unset: Backend::default_kv_dtype
   // Bytes of the host tier: evicted blocks and those of preempted requests. Unset: 4 GiB on cuda, else 0; 0 for
   // models with sliding windows, which cannot have one.
   std::optional<int64_t> host_kv_bytes;

@@ -1,12 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace quire {
 
 // Element types of tensors and of the KV cache.
-enum class DType : uint8_t { kF32, kF16, kBf16, kI32, kI64, kI8, kU8 };
+enum class DType : uint8_t { kF32, kF16, kBf16, kI32, kI64, kI8, kU8, kFp8E4m3 };
 
 // Bytes of one element.
 constexpr int64_t SizeOf(DType type) {
@@ -21,12 +22,13 @@ constexpr int64_t SizeOf(DType type) {
       return 8;
     case DType::kI8:
     case DType::kU8:
+    case DType::kFp8E4m3:
       return 1;
   }
   return 0;
 }
 
-// "f32", "f16", ...
+// "f32", "f16", ...: those of a KV cache as --kv-cache-dtype spells them.
 constexpr std::string_view Name(DType type) {
   switch (type) {
     case DType::kF32:
@@ -40,12 +42,31 @@ constexpr std::string_view Name(DType type) {
     case DType::kI64:
       return "i64";
     case DType::kI8:
-      return "i8";
+      return "int8";
     case DType::kU8:
       return "u8";
+    case DType::kFp8E4m3:
+      return "fp8_e4m3";
   }
   return "?";
 }
+
+// What K and V may be stored as. kI8: value = integer * scale, a scale (f32) a token and head, beside the rows.
+inline constexpr DType kKvDTypes[] = {DType::kF32, DType::kF16, DType::kBf16, DType::kFp8E4m3, DType::kI8};
+
+// Of the name; nullopt if it is none of kKvDTypes.
+constexpr std::optional<DType> FindKvDType(std::string_view name) {
+  for (const DType type : kKvDTypes) {
+    if (Name(type) == name) return type;
+  }
+  return std::nullopt;
+}
+
+// Bytes of the scale beside each row of K and of V.
+constexpr int64_t KvScaleBytes(DType type) { return type == DType::kI8 ? 4 : 0; }
+
+// Bytes of K (V has as many) of one token and head, its scale included.
+constexpr int64_t KvRowBytes(DType type, int64_t head_dim) { return head_dim * SizeOf(type) + KvScaleBytes(type); }
 
 // How the rows of a weight matrix are stored in a model file. Block formats are GGUF's (ggml-common.h of ggml-org/ggml
 // defines their bytes).

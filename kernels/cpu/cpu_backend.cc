@@ -27,7 +27,7 @@ class CpuBackend : public Backend {
   DeviceKind kind() const override { return DeviceKind::kCpu; }
   std::string Describe() const override { return absl::StrFormat("cpu %s %d threads", name_, ops_.num_threads()); }
   absl::StatusOr<Buffer> Allocate(int64_t bytes) override { return AllocateHugeMemory(bytes); }
-  DType default_kv_dtype() const override { return DType::kF16; }
+  DType default_kv_dtype(DType model) const override { return model == DType::kF32 ? DType::kF32 : DType::kF16; }
   bool supports_kv_dtype(DType dtype) const override { return dtype == DType::kF16 || dtype == DType::kF32; }
   Ops& ops() override { return ops_; }
 

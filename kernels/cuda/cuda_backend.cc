@@ -34,8 +34,10 @@ class CudaBackend : public Backend {
   absl::StatusOr<std::optional<int64_t>> FreeBytes() override { return cuda::FreeDeviceBytes(); }
   absl::Status broken() const override { return ops_.broken(); }
   bool host_reads_memory() const override { return device_.host_reads_memory; }
-  DType default_kv_dtype() const override { return DType::kF16; }
-  bool supports_kv_dtype(DType dtype) const override { return dtype == DType::kF16 || dtype == DType::kBf16; }
+  DType default_kv_dtype(DType model) const override { return model == DType::kBf16 ? DType::kBf16 : DType::kF16; }
+  bool supports_kv_dtype(DType dtype) const override {
+    return dtype == DType::kF16 || dtype == DType::kBf16 || dtype == DType::kFp8E4m3 || dtype == DType::kI8;
+  }
   Ops& ops() override { return ops_; }
 
  private:

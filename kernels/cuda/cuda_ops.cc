@@ -22,6 +22,7 @@ namespace {
 using cuda::CudaAttentionPlan;
 using cuda::DeviceTensor;
 using cuda::KvCacheView;
+using cuda::KvStorage;
 using cuda::PagedDecodeParams;
 using cuda::PagedPrefillParams;
 
@@ -39,13 +40,26 @@ absl::Status CheckKvLayout(const char* op, const PagedKvView& kv) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s: head_dim is %d; device cuda has multiples of 4", op, kv.head_dim));
   }
-  return CheckKvType(op, kv, {DType::kF16, DType::kBf16});
+  return CheckKvType(op, kv, {DType::kF16, DType::kBf16, DType::kFp8E4m3, DType::kI8});
+}
+
+KvStorage StorageOf(DType dtype) {
+  switch (dtype) {
+    case DType::kBf16:
+      return KvStorage::kBf16;
+    case DType::kFp8E4m3:
+      return KvStorage::kE4m3;
+    case DType::kI8:
+      return KvStorage::kInt8;
+    default:  // CheckKvLayout lets no other pass
+      return KvStorage::kF16;
+  }
 }
 
 KvCacheView CacheOf(const PagedKvView& kv) {
   KvCacheView view;
   view.data = static_cast<unsigned char*>(kv.data);
-  view.storage = kv.dtype == DType::kBf16 ? cuda::KvStorage::kBf16 : cuda::KvStorage::kF16;
+  view.storage = StorageOf(kv.dtype);
   view.block_size = kv.block_size;
   view.num_kv_heads = kv.num_kv_heads;
   view.head_dim = kv.head_dim;

@@ -14,7 +14,7 @@ class ReferenceBackend : public Backend {
   DeviceKind kind() const override { return DeviceKind::kReference; }
   std::string Describe() const override { return absl::StrFormat("reference %d threads", ops_.num_threads()); }
   absl::StatusOr<Buffer> Allocate(int64_t bytes) override { return AllocateHugeMemory(bytes); }
-  DType default_kv_dtype() const override { return DType::kF32; }
+  DType default_kv_dtype(DType) const override { return DType::kF32; }
   bool supports_kv_dtype(DType dtype) const override { return dtype == DType::kF32; }
   Ops& ops() override { return ops_; }
 

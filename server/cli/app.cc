@@ -356,9 +356,10 @@ void AddOffline(CLI::App& app, AllOptions& options, Command& command) {
       ->transform(kNoMinus)
       ->check(kPositive);
   inspect
-      ->add_option("--kv-cache-dtype", options.inspect.kv_dtype,
-                   "auto, f32, f16 or bf16; auto: as quired on the CPU: f32 for float32 models, else f16")
-      ->check(CLI::IsMember({"auto", "f32", "f16", "bf16"}))
+      ->add_option(
+          "--kv-cache-dtype", options.inspect.kv_dtype,
+          "auto, f32, f16, bf16, fp8_e4m3 or int8; auto: as quired on the CPU: f32 for float32 models, else f16")
+      ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "fp8_e4m3", "int8"}))
       ->capture_default_str();
   inspect->add_flag("--json", options.inspect.json, kJsonHelp);
   inspect->callback([&] { command = [&](Session& session) { return RunInspect(options.inspect, session); }; });

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "kernels/base/dtype.h"
 #include "kernels/base/status_macros.h"
 #include "model/config.h"
 #include "model/gguf.h"
@@ -76,9 +77,11 @@ absl::StatusOr<Inspection> Inspect(const InspectOptions& options) {
   QUIRE_ASSIGN_OR_RETURN(result.tensors, CountTensors(options.model, result.config));
   for (const auto& [type, group] : result.tensors) result.weight_bytes += group.bytes;
   const ModelConfig& config = result.config;
-  result.kv_dtype = options.kv_dtype != "auto" ? options.kv_dtype : config.float32 ? "f32" : "f16";
-  const int64_t element_bytes = result.kv_dtype == "f32" ? 4 : 2;
-  result.kv_bytes_per_token = 2 * int64_t{config.num_layers} * config.num_kv_heads * config.head_dim * element_bytes;
+  const DType on_cpu = config.dtype == DType::kF32 ? DType::kF32 : DType::kF16;
+  const DType kv_dtype = FindKvDType(options.kv_dtype).value_or(on_cpu);
+  result.kv_dtype = std::string(Name(kv_dtype));
+  result.kv_bytes_per_token =
+      2 * int64_t{config.num_layers} * config.num_kv_heads * KvRowBytes(kv_dtype, config.head_dim);
   result.context = options.context.value_or(config.max_position_embeddings);
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
     const int64_t window = config.window(layer);

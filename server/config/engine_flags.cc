@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "kernels/base/dtype.h"
 #include "server/config/flag_helpers.h"
 
 namespace quire {
@@ -53,16 +54,9 @@ void SetCpuIsa(const std::string& text, EngineOptions& options) {
 }
 
 void SetKvDType(const std::string& text, EngineOptions& options) {
-  if (text == "auto") {
-    options.kv_dtype.reset();
-  } else if (text == "f32") {
-    options.kv_dtype = DType::kF32;
-  } else if (text == "f16") {
-    options.kv_dtype = DType::kF16;
-  } else if (text == "bf16") {
-    options.kv_dtype = DType::kBf16;
-  } else {
-    RefuseValue("--kv-cache-dtype", text, "auto, f32, f16 or bf16");
+  options.kv_dtype = FindKvDType(text);
+  if (!options.kv_dtype && text != "auto") {
+    RefuseValue("--kv-cache-dtype", text, "auto, f32, f16, bf16, fp8_e4m3 or int8");
   }
 }
 
@@ -109,7 +103,8 @@ void AddPoolFlags(CLI::App& app, EngineOptions& options) {
       ->type_name("BYTES");
   app.add_option_function<std::string>(
          "--kv-cache-dtype", [&options](const std::string& text) { SetKvDType(text, options); },
-         "auto, f32, f16, or on cuda bf16; auto: f16, but f32 on reference and for models whose files are float32")
+         "auto, f32, f16, or on cuda f16, bf16, fp8_e4m3, int8; auto: the model's own type of 16 bits on cuda, f32 on "
+         "reference, on cpu f16 and for models whose files are float32 f32")
       ->default_str("auto");
 }
 

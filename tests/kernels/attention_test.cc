@@ -270,8 +270,8 @@ TEST(AttentionTest, RefusesWhatDoesNotFit) {
     params.num_heads = 1;
     params.kv.dtype = DType::kI8;
     EXPECT_EQ(ops.PagedAttention(params).message(), kind == DeviceKind::kReference
-                                                        ? "PagedAttention: KV cache is i8, expected f32"
-                                                        : "PagedAttention: KV cache is i8, expected f16 or f32");
+                                                        ? "PagedAttention: KV cache is int8, expected f32"
+                                                        : "PagedAttention: KV cache is int8, expected f16 or f32");
     params.kv.dtype = DType::kBf16;
     EXPECT_EQ(ops.PagedAttention(params).code(), absl::StatusCode::kInvalidArgument);
     std::vector<float> qkv(3 * 4);

@@ -1,7 +1,9 @@
 #include "model/config.h"
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
@@ -35,15 +37,17 @@ std::string MessageWith(const char* key, const json& value) {
   return std::string(Load(config).status().message());
 }
 
-TEST(ConfigTest, SaysWhetherTheFilesAreFloat32) {
+TEST(ConfigTest, SaysWhatTheFilesCallTheirNumbers) {
   json config = GoodConfig();
-  EXPECT_FALSE(Load(config)->float32);
+  EXPECT_EQ(Load(config)->dtype, DType::kF16);
   config["torch_dtype"] = "float32";
-  EXPECT_TRUE(Load(config)->float32);
+  EXPECT_EQ(Load(config)->dtype, DType::kF32);
   config["dtype"] = "bfloat16";  // the newer spelling counts
-  EXPECT_FALSE(Load(config)->float32);
+  EXPECT_EQ(Load(config)->dtype, DType::kBf16);
+  config["dtype"] = "float16";
+  EXPECT_EQ(Load(config)->dtype, DType::kF16);
   config["dtype"] = nullptr;
-  EXPECT_TRUE(Load(config)->float32);
+  EXPECT_EQ(Load(config)->dtype, DType::kF32);
 }
 
 TEST(ConfigTest, ReadsBothSpellings) {
@@ -238,10 +242,12 @@ TEST(ConfigTest, ReadsGgufMetadata) {
   EXPECT_TRUE(config->tie_word_embeddings);
   EXPECT_FALSE(config->attention_bias);
   EXPECT_EQ(GgufMessage(GoodGguf()), "");
-  EXPECT_FALSE(config->float32);  // not said
-  for (const uint32_t file_type : {0, 1}) {
+  EXPECT_EQ(config->dtype, DType::kF16);  // not said
+  const std::pair<uint32_t, DType> file_types[] = {
+      {0, DType::kF32}, {1, DType::kF16}, {7, DType::kF16}, {32, DType::kBf16}};
+  for (const auto& [file_type, dtype] : file_types) {
     const GgufBuilder typed = GoodGguf().U32("general.file_type", file_type);
-    EXPECT_EQ(LoadModelConfig(WriteTemporaryFile("test.gguf", typed.Bytes()))->float32, file_type == 0);
+    EXPECT_EQ(LoadModelConfig(WriteTemporaryFile("test.gguf", typed.Bytes()))->dtype, dtype) << file_type;
   }
 }
 

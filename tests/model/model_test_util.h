@@ -44,7 +44,7 @@ struct RunnerShape {
   int32_t max_num_batched_tokens = 1024;
   bool group_layers = false;
   bool random_weights = false;
-  std::optional<DType> kv_dtype = {};  // unset: DefaultKvDType
+  std::optional<DType> kv_dtype = {};  // unset: Backend::default_kv_dtype
 };
 
 inline absl::StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(const std::string& path, const BackendOptions& backend,

@@ -35,6 +35,12 @@ TEST(InspectTest, CountsTensorsAndMemory) {
   const RunResult f32 = RunCli({"inspect", *path, "--json", "--kv-cache-dtype", "f32"});
   EXPECT_EQ(f32.Lines()[0]["kv_bytes_per_token"], 2 * per_token);
   EXPECT_FALSE(f32.Lines()[0].contains("tokens"));
+  const RunResult e4m3 = RunCli({"inspect", *path, "--json", "--kv-cache-dtype", "fp8_e4m3"});
+  EXPECT_EQ(e4m3.Lines()[0]["kv_bytes_per_token"], per_token / 2);
+  const RunResult int8 = RunCli({"inspect", *path, "--json", "--kv-cache-dtype", "int8"});
+  EXPECT_EQ(int8.Lines()[0]["kv_cache_dtype"], "int8");
+  const int64_t scales = 2 * json["layers"].get<int64_t>() * json["kv_heads"].get<int64_t>() * 4;
+  EXPECT_EQ(int8.Lines()[0]["kv_bytes_per_token"], per_token / 2 + scales);
 
   const RunResult text = RunCli({"inspect", *path, "--memory", "1MiB"});
   EXPECT_EQ(text.exit_code, 0);

@@ -149,7 +149,7 @@ TEST(ServerConfigTest, BadValuesNameOptionValueAndLimitAndExitSeventyEight) {
                                                        {"--kv-blocks", "0", "1"},
                                                        {"--kv-cache-memory", "lots", "GiB"},
                                                        {"--memory-fraction", "1.5", "0.95"},
-                                                       {"--kv-cache-dtype", "fp8", "f16"},
+                                                       {"--kv-cache-dtype", "fp8", "fp8_e4m3"},
                                                        {"--device", "tpu", "cpu"},
                                                        {"--device", "cpu:1", "cpu"},
                                                        {"--cpu-isa", "amx", "avx512"},

@@ -62,19 +62,26 @@ TEST_F(SimtEngineTest, DeterministicIdsDoNotDependOnBatchCacheOrPreemption) {
   EXPECT_GT(recomputed.stats.preemptions, 0);
 }
 
-TEST_F(SimtEngineTest, ABf16CacheIsSharedCopiedAndSwappedToo) {
-  options_.kv_dtype = DType::kBf16;
-  options_.scheduler.enable_prefix_caching = false;
-  const WorkloadResult alone = RunWith(options_, /*one_at_a_time=*/true);
-  ASSERT_EQ(alone.ids.size(), Workload().size());
+// Whatever a block is made of, int8's scales too, is shared, copied and swapped. The integrity mode reads along.
+TEST_F(SimtEngineTest, CachesOfEveryTypeAreSharedCopiedAndSwapped) {
+  const EngineOptions options = options_;
+  for (const DType dtype : {DType::kBf16, DType::kFp8E4m3, DType::kI8}) {
+    SCOPED_TRACE(Name(dtype));
+    options_ = options;
+    options_.kv_dtype = dtype;
+    options_.scheduler.enable_prefix_caching = false;
+    const WorkloadResult alone = RunWith(options_, /*one_at_a_time=*/true);
+    ASSERT_EQ(alone.ids.size(), Workload().size());
 
-  options_.scheduler.enable_prefix_caching = true;
-  options_.num_kv_blocks = 12;
-  options_.host_kv_bytes = int64_t{1} << 20;
-  options_.scheduler.preemption = PreemptionMode::kSwap;
-  const WorkloadResult swapped = RunWith(options_, /*one_at_a_time=*/false);
-  ExpectSameIds(alone, swapped, "all at once, small pool, swap");
-  EXPECT_GT(swapped.stats.swaps, 0);
+    options_.kv_integrity = true;
+    options_.scheduler.enable_prefix_caching = true;
+    options_.num_kv_blocks = 12;
+    options_.host_kv_bytes = int64_t{1} << 20;
+    options_.scheduler.preemption = PreemptionMode::kSwap;
+    const WorkloadResult swapped = RunWith(options_, /*one_at_a_time=*/false);
+    ExpectSameIds(alone, swapped, "all at once, small pool, swap");
+    EXPECT_GT(swapped.stats.swaps, 0);
+  }
 }
 
 TEST_F(SimtEngineTest, SaysWhatIsMissing) {

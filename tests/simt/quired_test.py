@@ -87,10 +87,11 @@ class EmulatedTest(DaemonTest):
         self.assertEqual(daemon.exit_code(), 70, daemon.log)
         self.assertIn("the device has failed", daemon.log)
 
-    def test_serves_with_a_cache_of_bf16(self):
-        daemon = self.start("cuda", "--kv-cache-dtype", "bf16")
-        self.assertEqual(len(self.generated_ids(daemon)), 4)
-        self.end(daemon)
+    def test_serves_with_caches_of_other_types(self):
+        for dtype in ("bf16", "fp8_e4m3", "int8"):
+            daemon = self.start("cuda", "--kv-cache-dtype", dtype)
+            self.assertEqual(len(self.generated_ids(daemon)), 4)
+            self.end(daemon)
 
     def test_a_device_of_another_number_is_not_there(self):
         code, words = self.refusal("--device", "cuda:7")
@@ -106,11 +107,12 @@ class NoDeviceTest(DaemonTest):
         self.assertEqual(code, 69, words)
         self.assertRegex(words, sys.argv[5])
 
-    def test_a_cache_of_bf16_is_cudas(self):
-        for device in ("cpu", "reference"):
-            code, words = self.refusal("--device", device, "--kv-cache-dtype", "bf16")
-            self.assertEqual(code, 78, words)
-            self.assertIn(f"--kv-cache-dtype bf16 is not built for device {device}", words)
+    def test_some_types_of_cache_are_cudas(self):
+        for device, built in (("cpu", "f32, f16"), ("reference", "f32")):
+            for dtype in ("bf16", "fp8_e4m3", "int8"):
+                code, words = self.refusal("--device", device, "--kv-cache-dtype", dtype)
+                self.assertEqual(code, 78, words)
+                self.assertIn(f"--kv-cache-dtype {dtype} is not built for device {device}, which has {built}", words)
 
     def test_serves_on_the_cpu(self):
         daemon = self.start("cpu")
