@@ -174,7 +174,7 @@ absl::Status BlockManager::Reserve(BlockTable& table, int32_t total_tokens, std:
 // Exchanges the block that is written next for the table's last one, a copy of it.
 void BlockManager::CopyTail(BlockTable& table, int32_t tail) {
   const BlockId src = table.blocks_[tail], own = table.blocks_.back();
-  table.blocks_[tail] = own;
+  table.Exchange(tail, own);
   table.blocks_.pop_back();
   if (pages_ == nullptr) {
     copies_->push_back({src, own});
@@ -203,6 +203,7 @@ void BlockManager::Truncate(BlockTable& table, int32_t num_blocks) {
     table.num_on_host_ -= pool_.IsHost(last);
     pool_.Release(last);
   }
+  table.Restamp();
 }
 
 void BlockManager::Publish(BlockTable& table, absl::Span<const int32_t> tokens, int32_t num_computed,

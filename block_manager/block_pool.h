@@ -127,6 +127,7 @@ class BlockPool {
   Tier tiers_[2];  // device, host
   int64_t fail_at_block_ = 0;
   BlockTable* tables_ = nullptr;  // doubly linked list of live tables, through their own links
+  uint64_t last_stamp_ = 0;       // of BlockTable::stamp
   Cache* const cache_;
 };
 

@@ -10,6 +10,7 @@ namespace quire {
 BlockTable::BlockTable(BlockPool* pool, GroupPages* pages)
     : pool_(pool), pages_(pages), paged_(pages == nullptr ? nullptr : new Range[pages->num_groups()]) {
   Register();
+  Restamp();
 }
 
 BlockTable::BlockTable(BlockTable&& other) noexcept : pool_(other.pool_), pages_(other.pages_) {
@@ -47,6 +48,7 @@ void BlockTable::Clear() {
     pool_->Release(blocks_.back());
     blocks_.pop_back();
   }
+  Restamp();
   num_stored_ = 0;
   num_on_host_ = 0;
   copy_pending_ = false;
@@ -69,6 +71,8 @@ void BlockTable::Unregister() {
 
 void BlockTable::TakeFrom(BlockTable& other) {
   blocks_ = std::exchange(other.blocks_, {});
+  stamp_ = other.stamp_;
+  other.Restamp();
   std::swap(paged_, other.paged_);  // none of this table's is left
   num_stored_ = std::exchange(other.num_stored_, 0);
   num_on_host_ = std::exchange(other.num_on_host_, 0);

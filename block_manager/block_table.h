@@ -30,6 +30,9 @@ class BlockTable {
   int32_t size() const { return static_cast<int32_t>(blocks_.size()); }
   bool empty() const { return blocks_.empty(); }
   absl::Span<const BlockId> blocks() const { return blocks_; }
+  // Changes whenever an entry is exchanged or taken away, and no two tables of a pool ever have the same: while it
+  // stays, entries were only appended. Never 0.
+  uint64_t stamp() const { return stamp_; }
 
   // Of these, blocks of the host tier: found there, and brought back by the next Reserve. Nobody may read or write
   // through the table before.
@@ -69,13 +72,15 @@ class BlockTable {
   void Unregister();
   void TakeFrom(BlockTable& other);
   void ReleasePages();
+  void Restamp() { stamp_ = ++pool_->last_stamp_; }
+  void Exchange(int32_t index, BlockId block) {
+    blocks_[index] = block;
+    Restamp();
+  }
 
-  BlockPool* pool_;
-  GroupPages* pages_;
-  BlockTable* prev_ = nullptr;
-  BlockTable* next_ = nullptr;
+  // What every step touches comes first.
   std::vector<BlockId> blocks_;
-  std::unique_ptr<Range[]> paged_;  // by group; null without groups
+  uint64_t stamp_ = 0;
   int32_t num_stored_ = 0;
   int32_t num_on_host_ = 0;
   bool copy_pending_ = false;  // the block of token num_stored_ is a copy that no completed step is known to have made
@@ -83,9 +88,14 @@ class BlockTable {
   // block.
   mutable bool tail_may_be_shared_ = false;
   bool hit_pending_ = false;  // the leading blocks were matched, and the hit is not counted yet
-  int32_t epoch_ = 0;         // of the manager when the first block came
   int32_t num_published_ = 0;
-  PrefixLink link_;  // the entry of block num_published_ - 1; the root's if there is none
+  PrefixLink link_;    // the entry of block num_published_ - 1; the root's if there is none
+  int32_t epoch_ = 0;  // of the manager when the first block came
+  BlockPool* pool_;
+  GroupPages* pages_;
+  BlockTable* prev_ = nullptr;
+  BlockTable* next_ = nullptr;
+  std::unique_ptr<Range[]> paged_;  // by group; null without groups
 };
 
 }  // namespace quire

@@ -45,7 +45,7 @@ void BlockManager::Fetch(BlockTable& table, int32_t num_blocks, int32_t tail) {
     const BlockId own = table.blocks_.back();
     table.blocks_.pop_back();
     --num_blocks;
-    table.blocks_[i] = own;
+    table.Exchange(i, own);
     --table.num_on_host_;
     if (pages_ == nullptr) {
       copies_->push_back({on_host, own});
@@ -120,7 +120,7 @@ bool BlockManager::SwapOut(BlockTable& table, std::vector<BlockCopy>* copies) {
   for (int32_t i = size - 1; i >= 0; --i) {
     const BlockId block = table.blocks_[i];
     if (pool_.IsHost(block)) continue;
-    table.blocks_[i] = pool_.TakeHost();
+    table.Exchange(i, pool_.TakeHost());
     ++table.num_on_host_;
     if (pages_ == nullptr) {
       copies->push_back({block, table.blocks_[i]});

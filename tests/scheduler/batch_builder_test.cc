@@ -57,7 +57,8 @@ void ExpectBatchOf(const SchedulePlan& plan, int32_t block_size, const ForwardBa
   EXPECT_EQ(batch.scores.data(), plan.scores.data());
 }
 
-// One builder over many steps, whose sequences come, grow, are preempted and go: nothing of an earlier batch is left.
+// One builder over many steps, whose sequences come, grow, are preempted and go: nothing of an earlier batch is left,
+// though rows stay where they still hold.
 void BuildUnderRandomLoads(int32_t block_size, int32_t max_plans_in_flight) {
   std::mt19937 random(1);
   SchedulerHarness h({.num_blocks = 1 + 240 / block_size,
