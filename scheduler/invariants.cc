@@ -22,7 +22,7 @@ const char* BrokenRule(const Sequence& s, bool in_flight, int32_t plans, const B
       if (s.rides()) return in_flight && s.num_computed == 0 ? nullptr : "runs without blocks";
       if (in_flight != (s.num_planned > s.num_computed)) return "is in flight and computes nothing, or the reverse";
       if (s.num_uncomputed() < 0) return "is planned too far";
-      if (s.group->foresees_tokens && s.num_planned >= s.num_tokens() + plans) return "is ahead of its tokens";
+      if (s.foresees_tokens && s.num_planned >= s.num_tokens() + plans) return "is ahead of its tokens";
       if (s.group->beams == nullptr && s.num_uncomputed() == 0 && !in_flight) return "can neither advance nor end";
       if (s.table.size() < blocks.BlocksFor(s.num_planned)) return "has more planned than its blocks hold";
       return s.num_tokens() <= s.group->max_len ? nullptr : "is longer than allowed";

@@ -109,7 +109,7 @@ void Scheduler::PlanRunning(bool offline) {
   const bool rotate = num_running_ > budget_.tokens() || (offline && budget_.timed());
   if (!rotate) {
     for (Sequence* sequence : running_) {
-      if (sequence->group->offline == offline) PlanRow(sequence);
+      if (sequence->offline == offline) PlanRow(sequence);
     }
   } else {
     order_.assign(running_.begin(), running_.end());
@@ -119,7 +119,7 @@ void Scheduler::PlanRunning(bool offline) {
     for (Sequence* sequence : order_) {
       if (budget_.tokens() == 0) break;
       const bool decode = sequence->num_uncomputed() == 1;
-      if (sequence->group->offline != offline) continue;
+      if (sequence->offline != offline) continue;
       if (offline && !budget_.HasTimeForRow(sequence->num_planned, decode)) continue;
       PlanRow(sequence);
     }
@@ -140,7 +140,7 @@ void Scheduler::PlanRow(Sequence* sequence) {
     if (!MakeRoom(sequence)) return;
   }
   sequence->planned_tokens = 1;
-  plans_prefill_ = plans_prefill_ || uncomputed > 1 || sequence->num_planned < sequence->group->prompt_len();
+  plans_prefill_ = plans_prefill_ || uncomputed > 1 || sequence->num_planned < sequence->prompt_len;
   budget_.TakeRow(sequence->num_planned, uncomputed == 1);
 }
 
@@ -150,8 +150,8 @@ void Scheduler::PlanPrefills(bool offline) {
   if (!plans_prefill_) return;
   const size_t first = prefills_.size();
   for (Sequence* sequence : running_) {
-    const bool prefill = sequence->num_uncomputed() > 1 || sequence->num_planned < sequence->group->prompt_len();
-    if (prefill && sequence->planned_tokens > 0 && sequence->group->offline == offline) {
+    const bool prefill = sequence->num_uncomputed() > 1 || sequence->num_planned < sequence->prompt_len;
+    if (prefill && sequence->planned_tokens > 0 && sequence->offline == offline) {
       prefills_.push_back(sequence);
     }
   }
@@ -201,10 +201,10 @@ void Scheduler::AddToPlan(Sequence* sequence, absl::Time now, SchedulePlan* plan
   entry.first_row = plan->num_tokens;
   AddRows(*sequence, &entry, plan);
   NoteScheduled(sequence, entry.start + entry.num_tokens, entry.sample, now);
-  if (entry.start + entry.num_tokens == sequence->group->prompt_len()) AddRiders(&entry, now, plan);
+  if (entry.start + entry.num_tokens == sequence->prompt_len) AddRiders(&entry, now, plan);
   plan->num_tokens += entry.num_tokens;
   plan->load.Add(entry.start, entry.num_tokens, entry.num_tokens == 1 && entry.sample >= 0);
-  sequence->group->lane->served += entry.num_tokens;
+  sequence->lane->served += entry.num_tokens;
   if (sequence->committed > 0) SetCommitted(sequence, std::max(0, sequence->committed - entry.num_tokens));
 }
 
@@ -231,7 +231,8 @@ void Scheduler::NoteScheduled(Sequence* sequence, int32_t num_planned, int32_t s
 
 void Scheduler::AddRows(const Sequence& sequence, ScheduledSequence* entry, SchedulePlan* plan) const {
   const int32_t end = entry->start + entry->num_tokens;
-  if (sequence.group->next_score_position < sequence.group->prompt_len()) AddScores(sequence, entry, plan);
+  if (sequence.wants_scores && sequence.group->next_score_position < sequence.prompt_len)
+    AddScores(sequence, entry, plan);
   if (entry->start == sequence.num_tokens()) entry->token_from_sample = sequence.last_sample;
   if (end == sequence.num_foreseen()) entry->sample = AddSample(sequence, end, entry->last_row(), plan);
 }
@@ -251,17 +252,16 @@ void Scheduler::AddScores(const Sequence& sequence, ScheduledSequence* entry, Sc
 // The token behind the first `num_tokens` ones, from the row of the last of them. Returns the index of the sample.
 int32_t Scheduler::AddSample(const Sequence& sequence, int32_t num_tokens, int32_t logits_row,
                              SchedulePlan* plan) const {
-  const SequenceGroup& group = *sequence.group;
   SampleRow& row = plan->samples.emplace_back(sequence.sample_row);
   row.logits_row = logits_row;
-  const int32_t num_output = num_tokens - group.prompt_len();
+  const int32_t num_output = num_tokens - sequence.prompt_len;
   row.output_position = static_cast<uint32_t>(num_output);
-  if (!row.banned_ids.empty() && num_output >= group.request.params.min_tokens) row.banned_ids = {};
+  if (!row.banned_ids.empty() && num_output >= sequence.group->request.params.min_tokens) row.banned_ids = {};
   if (row.rules != nullptr) {
     row.mirostat_bound = sequence.mirostat_bound;
     if (row.rules->sees_tokens()) {  // all of them are there: none is in flight (needs_output)
       row.tokens = sequence.tokens;
-      row.prompt_len = group.prompt_len();
+      row.prompt_len = sequence.prompt_len;
     }
   }
   return static_cast<int32_t>(plan->samples.size()) - 1;

@@ -127,10 +127,10 @@ absl::Status Scheduler::Add(EngineRequest request) {
   const int32_t num_sequences = std::max(params.n, params.beam_width);
   group.num_unfinished = num_sequences;
   group.sequences.reserve(num_sequences);
-  for (int32_t i = 0; i < num_sequences; ++i) group.sequences.emplace_back(&group, i, blocks_->NewTable());
   group.beams = MakeBeams(group);
-  for (Sequence& sequence : group.sequences) SetSampleRow(group, &sequence);
-  group.foresees_tokens = group.beams == nullptr && !params.needs_output && !group.request.is_constrained;
+  for (int32_t i = 0; i < num_sequences; ++i) {
+    SetSampleRow(group, &group.sequences.emplace_back(&group, i, blocks_->NewTable()));
+  }
   CountRequest(group, +1);
   SetState(&group.sequences[0], SequenceState::kWaiting);
   evictions_seen_ = -1;
@@ -220,7 +220,7 @@ void Scheduler::SetState(Sequence* sequence, SequenceState state) {
 }
 
 void Scheduler::SetCommitted(Sequence* sequence, int32_t tokens) {
-  sequence->group->lane->committed += tokens - sequence->committed;
+  sequence->lane->committed += tokens - sequence->committed;
   sequence->committed = tokens;
 }
 

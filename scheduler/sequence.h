@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -12,6 +13,7 @@
 
 namespace quire {
 
+struct Lane;
 struct SequenceGroup;
 
 enum class SequenceState : uint8_t {
@@ -26,22 +28,27 @@ enum class SequenceState : uint8_t {
 // for `constraint` (token_constraints.h); a batch builder reads it.
 //
 // First stands what every step touches, in as few cache lines as it takes: a thousand of them do not fit into the
-// first-level cache. Not aligned to lines: those of one size would compete for the same sets.
+// first-level cache. That is also why it repeats what it needs of its group. Not aligned to lines: those of one size
+// would compete for the same sets.
 struct Sequence {
-  Sequence(SequenceGroup* owner, int32_t sequence_index, BlockTable empty_table)
-      : group(owner), index(sequence_index), table(std::move(empty_table)) {}
+  // Takes what it repeats from the group, where it stands by then.
+  Sequence(SequenceGroup* owner, int32_t sequence_index, BlockTable empty_table);
 
   int32_t num_tokens() const { return static_cast<int32_t>(tokens.size()); }
   // Tokens that will be known once the plans in flight have run: if these compute all that are known, the last of them
   // samples one more (which is not foreseen of beams, and where the next choice depends on it).
-  int32_t num_foreseen() const;
+  int32_t num_foreseen() const { return foresees_tokens ? std::max(num_tokens(), num_planned + 1) : num_tokens(); }
   // Of these, what is in no plan yet and needs to be: never the last token that the sequence may have.
-  int32_t num_uncomputed() const;
-  bool has_output() const;  // tokens beyond the prompt
+  int32_t num_uncomputed() const { return std::min(num_foreseen(), max_len - 1) - num_planned; }
+  bool has_output() const { return num_tokens() > prompt_len; }  // tokens beyond the prompt
   // It samples from another's row in a plan in flight, and has no blocks until that is committed.
   bool rides() const { return state == SequenceState::kRunning && table.empty(); }
 
+  SampleRow sample_row;  // as all its samples begin: what its request says
+
   SequenceGroup* group;
+  Lane* const lane;
+  const int32_t prompt_len, max_len;
   std::vector<int32_t> tokens;  // prompt, then output; empty until the sequence is first admitted
   int64_t last_step = 0;        // step number of the latest plan that holds it; 0: none
   int32_t num_computed = 0;     // by plans that were committed
@@ -50,7 +57,10 @@ struct Sequence {
   int32_t last_sample = -1;     // what samples its next token there: an index into `samples`; -1: nothing does
   int32_t committed = 0;        // tokens that its lane is charged for in advance
   SequenceState state = SequenceState::kBlocked;
-  SampleRow sample_row;  // as all its samples begin: what its request says
+  const bool offline;
+  const bool wants_scores;     // of the prompt
+  const bool foresees_tokens;  // a row may be planned while the token it begins with is in flight
+  BlockTable table;
 
   std::unique_ptr<TokenConstraint> constraint;  // where it stands behind its output; null without either
   // In-flight sharing, while running: the step number of the latest plan in which others follow it, and the least and
@@ -60,7 +70,6 @@ struct Sequence {
   float mirostat_bound = 0;  // as in SampleRow
   int32_t least_awaited = 0, most_awaited = 0;
   int64_t following_round = 0;  // while waiting: the latest round in which another computed this sequence's tokens
-  BlockTable table;
 
   PrefixKeys keys;            // of leading full blocks: at least those of the prompt
   int32_t num_overtaken = 0;  // by sequences that started before it though ranked after

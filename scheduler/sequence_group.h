@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -31,7 +30,6 @@ struct SequenceGroup {
   int32_t num_unfinished = 0;       // sequences
   int32_t num_running = 0;          // sequences
   const bool offline;               // as in the request
-  bool foresees_tokens = true;      // a row may be planned while the token it begins with is in flight
   bool admitted = false;            // some sequence was, once
   bool aborted = false, failed = false;
   bool held = false;                 // in no plan for now
@@ -56,12 +54,15 @@ struct SequenceGroup {
   EngineRequest request;
 };
 
-inline int32_t Sequence::num_foreseen() const {
-  return group->foresees_tokens ? std::max(num_tokens(), num_planned + 1) : num_tokens();
-}
-
-inline int32_t Sequence::num_uncomputed() const { return std::min(num_foreseen(), group->max_len - 1) - num_planned; }
-
-inline bool Sequence::has_output() const { return num_tokens() > group->prompt_len(); }
+inline Sequence::Sequence(SequenceGroup* owner, int32_t sequence_index, BlockTable empty_table)
+    : group(owner),
+      lane(owner->lane),
+      prompt_len(owner->prompt_len()),
+      max_len(owner->max_len),
+      offline(owner->offline),
+      wants_scores(owner->request.params.prompt_logprobs.has_value()),
+      foresees_tokens(owner->beams == nullptr && !owner->request.params.needs_output && !owner->request.is_constrained),
+      table(std::move(empty_table)),
+      index(sequence_index) {}
 
 }  // namespace quire
