@@ -116,7 +116,11 @@ absl::StatusOr<ChatText> ChatFormat::RenderWith(const ChatTemplate& form, const 
 
   ChatRequest request;
   request.messages = CleanMessages(prompt.messages, form.facts().knows_developers);
-  if (has_tools) request.tools = prompt.tools;
+  if (has_tools) {
+    for (const Json& tool : prompt.tools) {
+      if (prompt.Allows(tool["function"]["name"].get_ref<const std::string&>())) request.tools.push_back(tool);
+    }
+  }
   request.documents = prompt.documents;
   request.kwargs = prompt.template_kwargs;
   request.add_generation_prompt = prompt.add_generation_prompt;

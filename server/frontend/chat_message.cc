@@ -1,6 +1,7 @@
 #include "server/frontend/chat_message.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -86,6 +87,15 @@ absl::Status CheckTool(const std::string& field, const Json& tool) {
   return absl::OkStatus();
 }
 
+absl::Status CheckAllowedTools(const ChatPrompt& prompt) {
+  std::set<std::string_view> known;
+  for (const Json& tool : prompt.tools) known.insert(tool["function"]["name"].get_ref<const std::string&>());
+  for (const std::string& name : prompt.allowed_tools) {
+    if (!known.contains(name)) return InvalidField("tool_choice", absl::StrCat(Quoted(name), " is none of the tools"));
+  }
+  return absl::OkStatus();
+}
+
 // Names that have a field of their own.
 absl::Status CheckKwargs(const Json& kwargs) {
   if (kwargs.is_null()) return absl::OkStatus();
@@ -109,6 +119,7 @@ absl::Status CheckChatPrompt(const ChatPrompt& prompt) {
   if (!prompt.tools.is_null() && !prompt.tools.is_array()) return InvalidField("tools", "must be a list");
   for (size_t i = 0; i < prompt.tools.size(); ++i)
     QUIRE_RETURN_IF_ERROR(CheckTool(absl::StrCat("tools[", i, "]"), prompt.tools[i]));
+  QUIRE_RETURN_IF_ERROR(CheckAllowedTools(prompt));
   if (!prompt.documents.is_null() && !prompt.documents.is_array()) return InvalidField("documents", "must be a list");
   if (prompt.continue_final_message && prompt.add_generation_prompt) {
     return InvalidField("continue_final_message", "does not go with add_generation_prompt; set that to false");

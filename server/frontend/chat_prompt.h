@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "nlohmann/json.hpp"
@@ -25,9 +26,12 @@ struct ChatPrompt {
   bool add_generation_prompt = true;
   bool continue_final_message = false;
   ToolChoice tool_choice = ToolChoice::kAuto;
-  std::string tool_name;            // with kRequired: of the tool that is called; empty: any
+  std::string tool_name;                // with kRequired: of the tool that is called; empty: any
+  std::set<std::string> allowed_tools;  // with kAuto and kRequired: the tools that the model is told of; empty: all
   bool parallel_tool_calls = true;  // false: only the first call of a reply counts; with kRequired there is no other
   int64_t bytes = 0;                // of the request, about: what waits in a queue
+
+  bool Allows(const std::string& tool) const { return allowed_tools.empty() || allowed_tools.contains(tool); }
 };
 
 }  // namespace quire

@@ -65,6 +65,35 @@ bool IsPythonName(std::string_view name) {
          });
 }
 
+// NAME of {"type": "function", "function": {"name": NAME}}; null for anything else.
+const std::string* NameOfFunction(const Json& value) {
+  const Json* const type = Member(value, "type");
+  const Json* const function = Member(value, "function");
+  const Json* const name = function == nullptr ? nullptr : Member(*function, "name");
+  const bool is_name = type != nullptr && *type == "function" && name != nullptr && name->is_string() && *name != "";
+  return is_name ? &name->get_ref<const std::string&>() : nullptr;
+}
+
+absl::Status ReadAllowedTools(const Json& allowed, ChatPrompt* prompt) {
+  const Json* const mode = Member(allowed, "mode");
+  const bool is_required = mode != nullptr && *mode == "required";
+  if (!is_required && (mode == nullptr || *mode != "auto"))
+    return InvalidField("tool_choice.allowed_tools.mode", "must be 'auto' or 'required'");
+  const Json* const tools = Member(allowed, "tools");
+  if (tools == nullptr || !tools->is_array() || tools->empty())
+    return InvalidField("tool_choice.allowed_tools.tools", "must be a list of at least one tool");
+  for (size_t i = 0; i < tools->size(); ++i) {
+    const std::string* const name = NameOfFunction((*tools)[i]);
+    if (name == nullptr) {
+      return InvalidField(absl::StrCat("tool_choice.allowed_tools.tools[", i, "]"),
+                          "must be {\"type\": \"function\", \"function\": {\"name\": NAME}}");
+    }
+    prompt->allowed_tools.insert(*name);
+  }
+  prompt->tool_choice = is_required ? ToolChoice::kRequired : ToolChoice::kAuto;
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ReadToolChoice(const Json& value, ChatPrompt* prompt) {
@@ -76,16 +105,17 @@ absl::Status ReadToolChoice(const Json& value, ChatPrompt* prompt) {
     return absl::OkStatus();
   }
   const Json* const type = Member(value, "type");
-  const Json* const function = Member(value, "function");
-  const Json* const name = function == nullptr ? nullptr : Member(*function, "name");
-  const bool is_name = type != nullptr && *type == "function" && name != nullptr && name->is_string() && *name != "";
-  if (!is_name) {
+  const Json* const allowed = Member(value, "allowed_tools");
+  if (type != nullptr && *type == "allowed_tools" && allowed != nullptr) return ReadAllowedTools(*allowed, prompt);
+  const std::string* const name = NameOfFunction(value);
+  if (name == nullptr) {
     return InvalidField(
         "tool_choice",
-        "must be 'auto', 'none', 'required' or {\"type\": \"function\", \"function\": {\"name\": NAME}}");
+        "must be 'auto', 'none', 'required', {\"type\": \"function\", \"function\": {\"name\": NAME}} or "
+        "{\"type\": \"allowed_tools\", \"allowed_tools\": {\"mode\": MODE, \"tools\": [...]}}");
   }
   prompt->tool_choice = ToolChoice::kRequired;
-  prompt->tool_name = name->get<std::string>();
+  prompt->tool_name = *name;
   return absl::OkStatus();
 }
 
@@ -97,6 +127,7 @@ absl::StatusOr<StructuredOutput> RequireToolCall(const ChatPrompt& prompt, ToolS
     const Json& function = tool["function"];
     const std::string& name = function["name"].get_ref<const std::string&>();
     if (!prompt.tool_name.empty() && name != prompt.tool_name) continue;
+    if (!prompt.Allows(name)) continue;
     if (form.arguments == CallSyntax::Arguments::kPython && !IsPythonName(name)) {
       return InvalidField("tools", absl::StrCat(Quoted(name),
                                                 " cannot be called by this model, which writes calls as "

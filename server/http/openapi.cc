@@ -84,7 +84,11 @@ constexpr char kSchemas[] = R"json({
       "tools": {"type": ["array", "null"], "items": {"type": "object"}},
       "tool_choice": {"anyOf": [{"enum": ["auto", "none", "required", null]},
         {"type": "object", "required": ["type", "function"], "properties": {"type": {"const": "function"},
-          "function": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}}}]},
+          "function": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}}},
+        {"type": "object", "required": ["type", "allowed_tools"], "properties": {"type": {"const": "allowed_tools"},
+          "allowed_tools": {"type": "object", "required": ["mode", "tools"], "properties": {
+            "mode": {"enum": ["auto", "required"]},
+            "tools": {"type": "array", "minItems": 1, "items": {"type": "object"}}}}}}]},
       "parallel_tool_calls": {"type": ["boolean", "null"]},
       "documents": {"type": ["array", "null"]},
       "chat_template": {"type": ["string", "null"]},

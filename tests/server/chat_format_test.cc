@@ -116,6 +116,13 @@ TEST(ChatFormatTest, ToolsThatATemplateDoesNotShowAreRefused) {
   EXPECT_EQ(FieldOf(MakeFormat(kChatMl).Render(prompt).status()), "tools");
   EXPECT_THAT(TextOf(MakeFormat(kHermes).Render(prompt)), HasSubstr("clock"));
   EXPECT_EQ(MakeFormat(kHermes).Render(prompt)->reply.tools, ToolSyntax::kHermes);
+  prompt.allowed_tools = {"clock", "watch"};
+  EXPECT_THAT(TextOf(MakeFormat(kHermes).Render(prompt)), HasSubstr("watch' is none of the tools"));
+  prompt.tools.push_back(Json::parse(R"({"type": "function", "function": {"name": "watch"}})"));
+  prompt.allowed_tools = {"watch"};
+  const std::string shown = TextOf(MakeFormat(kHermes).Render(prompt));
+  EXPECT_TRUE(shown.find("clock") == std::string::npos && shown.find("watch") != std::string::npos) << shown;
+  prompt.allowed_tools.clear();
   prompt.tool_choice = ToolChoice::kNone;
   EXPECT_EQ(TextOf(MakeFormat(kChatMl).Render(prompt)), "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n");
   EXPECT_EQ(MakeFormat(kHermes).Render(prompt)->reply.tools, ToolSyntax::kNone);

@@ -146,6 +146,12 @@ TEST_F(HttpChatTest, B142ARefusalHasItsStatusInBothModes) {
       {R"({"tool_choice": {"type": "function", "function": {"name": "g"}},
            "tools": [{"type": "function", "function": {"name": "f"}}]})",
        "tool_choice"},
+      {R"({"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools":
+           [{"type": "function", "function": {"name": "g"}}]}},
+           "tools": [{"type": "function", "function": {"name": "f"}}]})",
+       "tool_choice"},
+      {R"({"tool_choice": {"type": "allowed_tools", "allowed_tools": {"tools": []}}})",
+       "tool_choice.allowed_tools.mode"},
       {R"({"tool_choice": "required", "tools": [{"type": "function", "function":
            {"name": "f", "parameters": {"not": {}}}}]})",
        "tools"},

@@ -1,6 +1,7 @@
 #include "server/frontend/tool_choice.h"
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,9 @@ class ToolChoiceTest : public ::testing::TestWithParam<ToolSyntax> {
   // Whether the reply is allowed, to its end.
   bool Allows(const std::string& reply, const std::string& name, bool several,
               ReasoningSyntax reasoning = ReasoningSyntax::kNone) {
-    auto wanted = RequireToolCall(Prompt(name, several), GetParam());
+    ChatPrompt prompt = Prompt(name, several);
+    prompt.allowed_tools = allowed_;
+    auto wanted = RequireToolCall(prompt, GetParam());
     EXPECT_TRUE(wanted.ok()) << wanted.status();
     wanted->reasoning = ReasoningBefore(reasoning);
     const auto begin = cache_.Get(*wanted);
@@ -86,6 +89,7 @@ class ToolChoiceTest : public ::testing::TestWithParam<ToolSyntax> {
     return calls;
   }
 
+  std::set<std::string> allowed_;  // empty: all
   FakeTokenizer tokenizer_;
   ConstraintCache cache_{tokenizer_, {FakeTokenizer::kEos}, 258};
 };
@@ -110,6 +114,13 @@ TEST_P(ToolChoiceTest, ANamedToolIsCalledOnce) {
   EXPECT_TRUE(Allows(Write({{"find", kFound}}), "find", true));
   EXPECT_FALSE(Allows(Write({{"now", "{}"}}), "find", true));
   EXPECT_FALSE(Allows(Write({{"find", kFound}, {"find", kFound}}), "find", true));
+}
+
+TEST_P(ToolChoiceTest, OnlyAllowedToolsAreCalled) {
+  allowed_ = {"find"};
+  EXPECT_TRUE(Allows(Write({{"find", kFound}, {"find", kFound}}), "", true));
+  EXPECT_FALSE(Allows(Write({{"now", "{}"}}), "", true));
+  EXPECT_FALSE(Allows(Write({{"find", kFound}, {"now", "{}"}}), "", true));
 }
 
 TEST_P(ToolChoiceTest, ArgumentsAreThoseOfTheSchema) {
@@ -192,6 +203,30 @@ TEST(ToolChoiceErrorTest, WhatClientsWriteIsReadOrRefused) {
         R"({"type": "allowed_tools", "function": {"name": "f"}})", R"({"function": {"name": "f"}})"}) {
     EXPECT_EQ(read(bad), "refused") << bad;
   }
+}
+
+TEST(ToolChoiceErrorTest, AllowedToolsHaveAModeAndNames) {
+  const auto read = [](const std::string& allowed) -> std::string {
+    ChatPrompt prompt;
+    const absl::Status status =
+        ReadToolChoice(Json::parse(R"({"type": "allowed_tools", "allowed_tools": )" + allowed + "}"), &prompt);
+    if (!status.ok()) return FieldOf(status).value_or("");
+    std::string text = std::to_string(static_cast<int>(prompt.tool_choice));
+    for (const std::string& name : prompt.allowed_tools) text += name;
+    return text;
+  };
+  const std::string f = R"({"type": "function", "function": {"name": "f"}})";
+  EXPECT_EQ(read(R"({"mode": "auto", "tools": [)" + f + "]}"), "0f");
+  EXPECT_EQ(read(R"({"mode": "required", "tools": [)" + f + R"(, {"type": "function", "function": {"name": "g"}}]})"),
+            "2fg");
+  const std::string field = "tool_choice.allowed_tools.";
+  EXPECT_EQ(read("{\"tools\": [" + f + "]}"), field + "mode");
+  EXPECT_EQ(read(R"({"mode": "none", "tools": [)" + f + "]}"), field + "mode");
+  EXPECT_EQ(read(R"({"mode": "auto"})"), field + "tools");
+  EXPECT_EQ(read(R"({"mode": "auto", "tools": []})"), field + "tools");
+  EXPECT_EQ(read(R"({"mode": "auto", "tools": [)" + f + R"(, "g"]})"), field + "tools[1]");
+  EXPECT_EQ(read(R"({"mode": "auto", "tools": [{"type": "function"}]})"), field + "tools[0]");
+  EXPECT_EQ(read("1"), field + "mode");
 }
 
 }  // namespace
