@@ -134,7 +134,7 @@ absl::Status SafetensorsFile::Parse() {
     }
     Tensor tensor;
     tensor.name = name;
-    uint64_t begin;
+    uint64_t begin = 0;
     if (std::string problem = ReadEntry(entry, &tensor, &begin); !problem.empty()) {
       return Error(absl::StrFormat("tensor '%s': %s", Printable(name), problem));
     }

@@ -15,6 +15,7 @@ namespace {
 
 using testing::Iota;
 using testing::KeysOf;
+using testing::OneBitHash;
 
 // A table as it is once all of `tokens` were computed.
 BlockTable Computed(BlockManager& blocks, const std::vector<int32_t>& tokens) {
@@ -300,10 +301,6 @@ TEST(BlockManagerTest, MovedTablesKeepTheirBlocksAndStayRegistered) {
   tables.erase(tables.begin());
   EXPECT_EQ(blocks.CheckInvariants(), absl::OkStatus());
   EXPECT_EQ(blocks.num_unused(), 1);
-}
-
-BlockHash OneBitHash(const BlockHash& parent, absl::Span<const int32_t> tokens) {
-  return {ChainHash(parent, tokens).low & 1, 0};
 }
 
 // Sequences as a scheduler would drive them, over a shadow memory that says which prefix each slot holds. No block that

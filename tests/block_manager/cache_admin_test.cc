@@ -12,8 +12,6 @@
 namespace quire::testing {
 namespace {
 
-const absl::Time kStart = absl::FromUnixSeconds(1000);
-
 TEST(KvEventsTest, BlocksAreReportedWhenTheyComeAndGo) {
   BlockManager blocks({.num_blocks = 4, .block_size = 2, .num_events = 100});
   const std::vector<int32_t> tokens = Iota(5);

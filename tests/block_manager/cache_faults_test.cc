@@ -187,10 +187,6 @@ TEST(CacheFaultsTest, B027_B028_WhateverChangesKvIsInTheKeyAndSaysWhatItIs) {
   }
 }
 
-BlockHash OneBitHash(const BlockHash& parent, absl::Span<const int32_t> tokens) {
-  return {ChainHash(parent, tokens).low & 1, 0};
-}
-
 TEST(CacheFaultsTest, B029_CollidingKeysNeverHandOverForeignTokens) {
   BlockManager blocks({.num_blocks = 60, .block_size = 2, .chain_hash = &OneBitHash});
   std::vector<std::vector<int32_t>> prompts;

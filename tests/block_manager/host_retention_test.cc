@@ -13,7 +13,6 @@ namespace quire::testing {
 namespace {
 
 constexpr int32_t kBlockSize = 4, kDevice = 12;
-const absl::Time kStart = absl::FromUnixSeconds(1000);
 
 BlockManagerOptions Options(bool groups, int32_t host) {
   BlockManagerOptions options;

@@ -7,10 +7,10 @@
 namespace quire::testing {
 namespace {
 
-constexpr int32_t kBlockSize = 4, kDevice = 6;
-
 class HostTierTest : public ::testing::Test {
  protected:
+  static constexpr int32_t kBlockSize = 4, kDevice = 6;
+
   explicit HostTierTest(int32_t host = 8)
       : blocks({.num_blocks = kDevice + 1,
                 .block_size = kBlockSize,

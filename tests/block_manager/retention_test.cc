@@ -9,8 +9,6 @@
 namespace quire::testing {
 namespace {
 
-const absl::Time kStart = absl::FromUnixSeconds(1000);
-
 PrefixKeys Kept(const std::vector<int32_t>& tokens, int32_t block_size, int32_t priority,
                 absl::Duration ttl = absl::InfiniteDuration()) {
   PrefixKeys keys = KeysOf(tokens, block_size);

@@ -8,6 +8,13 @@
 // What the tests of the block manager share.
 namespace quire::testing {
 
+inline const absl::Time kStart = absl::FromUnixSeconds(1000);
+
+// Keys that collide.
+inline BlockHash OneBitHash(const BlockHash& parent, absl::Span<const int32_t> tokens) {
+  return {ChainHash(parent, tokens).low & 1, 0};
+}
+
 inline PrefixKeys KeysOf(absl::Span<const int32_t> tokens, int32_t block_size, const BlockHash& root = {3, 4},
                          BlockHash (*chain_hash)(const BlockHash&, absl::Span<const int32_t>) = &ChainHash) {
   PrefixKeys keys;

@@ -15,7 +15,7 @@ namespace quire {
 namespace {
 
 // Equal bits; any NaN equals any other.
-bool Same(float a, float b) { return (std::isnan(a) && std::isnan(b)) || std::memcmp(&a, &b, sizeof a) == 0; }
+bool SameFloat(float a, float b) { return (std::isnan(a) && std::isnan(b)) || std::memcmp(&a, &b, sizeof a) == 0; }
 
 TEST(DequantizeTest, AgreesWithGgmlOnEveryReferenceRow) {
   const auto path = testing::RefPath("gguf/dequant.json");
@@ -35,7 +35,7 @@ TEST(DequantizeTest, AgreesWithGgmlOnEveryReferenceRow) {
         std::memcpy(expected.data(), want.data(), want.size());
         DequantizeRow(format, reinterpret_cast<const std::byte*>(raw.data()), got.data(), n);
         for (int64_t i = 0; i < n; ++i) {
-          ASSERT_TRUE(Same(got[i], expected[i]))
+          ASSERT_TRUE(SameFloat(got[i], expected[i]))
               << Info(format).name << " value " << i << ": " << got[i] << ", not " << expected[i];
         }
         ++rows;
@@ -53,7 +53,7 @@ TEST(DequantizeTest, ReadsBackWhatWasWritten) {
     for (int64_t r = 0; r < w.rows; ++r) {
       DequantizeRow(format, w.data.data() + r * RowBytes(format, w.cols), got.data(), w.cols);
       for (int64_t k = 0; k < w.cols; ++k) {
-        ASSERT_TRUE(Same(got[k], w.values[r * w.cols + k])) << Info(format).name << " row " << r << " value " << k;
+        ASSERT_TRUE(SameFloat(got[k], w.values[r * w.cols + k])) << Info(format).name << " row " << r << " value " << k;
       }
     }
   }

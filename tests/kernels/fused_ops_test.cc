@@ -158,7 +158,7 @@ std::vector<Layer> Layers() {
           {.rows = 7, .hidden = 50, .inner = 70, .format = WeightFormat::kF32}};
 }
 
-void ExpectSameBits(const std::vector<float>& got, const std::vector<float>& expected) {
+void ExpectSameBytes(const std::vector<float>& got, const std::vector<float>& expected) {
   ASSERT_EQ(got.size(), expected.size());
   EXPECT_EQ(std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)), 0);
 }
@@ -173,8 +173,8 @@ TEST(FusedOpsTest, AreTheSameAsOneByOne) {
       if (layer.hidden % 32 != 0 && layer.format == WeightFormat::kQ4_1) continue;
       SCOPED_TRACE(::testing::Message() << backend->Describe() << " rows " << layer.rows << " hidden " << layer.hidden);
       const std::vector<float> expected = LayerRun(*backend, layer).Plain();
-      ExpectSameBits(LayerRun(*backend, layer).Fused(/*in_step=*/false), expected);
-      ExpectSameBits(LayerRun(*backend, layer).Fused(/*in_step=*/true), expected);
+      ExpectSameBytes(LayerRun(*backend, layer).Fused(/*in_step=*/false), expected);
+      ExpectSameBytes(LayerRun(*backend, layer).Fused(/*in_step=*/true), expected);
       LayerRun(*backend, layer).GatheredInStep();
     }
   }

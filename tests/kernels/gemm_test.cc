@@ -14,6 +14,7 @@
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/thread_pool.h"
 #include "tests/kernels/random_weight.h"
+#include "tests/kernels/special_floats.h"
 
 namespace quire {
 namespace {
@@ -21,9 +22,6 @@ namespace {
 using testing::Integers;
 using testing::MakeRandomWeight;
 using testing::RandomWeight;
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 std::vector<const GemmKernels*> AllKernels() {
   std::vector<const GemmKernels*> all = {&GemmKernelsScalar()};

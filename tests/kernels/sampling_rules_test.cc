@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <random>
 #include <string>
@@ -12,12 +11,12 @@
 #include "gtest/gtest.h"
 #include "kernels/base/philox.h"
 #include "kernels/sampling.h"
+#include "tests/kernels/special_floats.h"
 #include "tests/testing/ref_data.h"
 
 namespace quire {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 using Json = nlohmann::ordered_json;
 
 // What a SampleRow points to.

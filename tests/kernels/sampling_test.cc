@@ -2,20 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <random>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "kernels/base/philox.h"
 #include "kernels/factory.h"
+#include "tests/kernels/special_floats.h"
 #include "tests/testing/ref_data.h"
 
 namespace quire {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 using Json = nlohmann::ordered_json;
 
 std::vector<float> LogitsOf(const Json& values) {

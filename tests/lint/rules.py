@@ -118,7 +118,7 @@ def root_relative_includes(tree):
 
 
 def own_header_first(tree):
-    """A source file whose header has its name includes that first: compiling it shows that the header compiles alone."""
+    """A source file whose header has its name includes that first, so that what the header lacks shows there."""
     for path in tree.cpp():
         own = os.path.splitext(path)[0] + ".h"
         if not path.endswith(".cc") or not tree.exists(own):

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int32_t kPlaces = 32;
 
-SimLoopOptions With(PolicyKind policy) {
+SimLoopOptions Overloaded(PolicyKind policy) {
   SimLoopOptions options;
   options.scheduler.policy = policy;
   options.scheduler.max_num_seqs = kPlaces;
@@ -30,7 +30,7 @@ void Warm(SimLoop& loop) {
 }
 
 double SoloSeconds(const SimRequest& request) {
-  SimLoopOptions options = With(PolicyKind::kFcfs);
+  SimLoopOptions options = Overloaded(PolicyKind::kFcfs);
   options.num_blocks = 128;
   options.record = false;
   SimLoop alone(options);
@@ -62,7 +62,7 @@ std::vector<Arrival> MakeTrace(uint32_t seed, double per_second) {
 
 // Requests of the trace that complete within their deadlines.
 int32_t Goodput(PolicyKind policy, const std::vector<Arrival>& trace) {
-  SimLoop loop(With(policy));
+  SimLoop loop(Overloaded(policy));
   Warm(loop);
   const absl::Time begin = loop.now;
   std::vector<uint64_t> handles;
@@ -83,7 +83,7 @@ int32_t Goodput(PolicyKind policy, const std::vector<Arrival>& trace) {
 
 // Requests a second that the server completes when it is never short of work and nothing has a deadline.
 double Capacity() {
-  SimLoop loop(With(PolicyKind::kFcfs));
+  SimLoop loop(Overloaded(PolicyKind::kFcfs));
   std::vector<Arrival> trace = MakeTrace(99, 1);
   for (Arrival& arrival : trace) {
     arrival.request.deadline = absl::InfiniteDuration();
@@ -106,7 +106,7 @@ TEST(DeadlinePolicyTest, GivesMoreGoodputThanFcfsAtOverload) {
 }
 
 TEST(DeadlinePolicyTest, TheTightestStartsFirst) {
-  SimLoopOptions options = With(PolicyKind::kDeadline);
+  SimLoopOptions options = Overloaded(PolicyKind::kDeadline);
   options.scheduler.max_num_seqs = 1;
   SimLoop loop(options);
   loop.Add({});
@@ -121,7 +121,7 @@ TEST(DeadlinePolicyTest, TheTightestStartsFirst) {
 }
 
 TEST(DeadlinePolicyTest, WhatCannotMakeItIsRefusedAtOnceAndCostsNothing) {
-  SimLoop loop(With(PolicyKind::kDeadline));
+  SimLoop loop(Overloaded(PolicyKind::kDeadline));
   Warm(loop);
   const int64_t steps = loop.scheduler.stats().steps;
   const uint64_t hopeless = loop.Add({.prompt_len = 500, .max_tokens = 100, .deadline = absl::Milliseconds(50)});
@@ -136,7 +136,7 @@ TEST(DeadlinePolicyTest, WhatCannotMakeItIsRefusedAtOnceAndCostsNothing) {
 }
 
 TEST(DeadlinePolicyTest, ARequestThatAnEosMayEndIsNotRefusedForItsMaxTokens) {
-  SimLoop loop(With(PolicyKind::kDeadline));
+  SimLoop loop(Overloaded(PolicyKind::kDeadline));
   Warm(loop);
   SamplingParams params;
   params.max_tokens = 5000;
@@ -151,7 +151,7 @@ TEST(DeadlinePolicyTest, ARequestThatAnEosMayEndIsNotRefusedForItsMaxTokens) {
 }
 
 TEST(DeadlinePolicyTest, StartingWaitsWhileItWouldBreakThePaceOfWhatRuns) {
-  SimLoop loop(With(PolicyKind::kDeadline));
+  SimLoop loop(Overloaded(PolicyKind::kDeadline));
   Warm(loop);
   // Alone about 4.1 ms a step; twelve more rows and a chunk each step would take too long for this one.
   const uint64_t tight = loop.Add({.prompt_len = 16, .max_tokens = 200, .deadline = absl::Milliseconds(200 * 4.6)});
@@ -163,7 +163,7 @@ TEST(DeadlinePolicyTest, StartingWaitsWhileItWouldBreakThePaceOfWhatRuns) {
 }
 
 TEST(DeadlinePolicyTest, TokenTargetsCutTheChunksOfOthers) {
-  SimLoop loop(With(PolicyKind::kDeadline));
+  SimLoop loop(Overloaded(PolicyKind::kDeadline));
   Warm(loop);
   loop.Add({.prompt_len = 16, .max_tokens = 1000, .tpot_target = absl::Milliseconds(8)});
   loop.Step();
@@ -175,7 +175,7 @@ TEST(DeadlinePolicyTest, TokenTargetsCutTheChunksOfOthers) {
 }
 
 TEST(DeadlinePolicyTest, WithoutDeadlinesEverythingFinishes) {
-  SimLoop loop(With(PolicyKind::kDeadline));
+  SimLoop loop(Overloaded(PolicyKind::kDeadline));
   for (int i = 0; i < 200; ++i) loop.Add({.prompt_len = 100 + i, .max_tokens = 20});
   loop.RunAll(5000);
   for (const auto& [handle, seen] : loop.all_seen()) EXPECT_TRUE(seen.complete());

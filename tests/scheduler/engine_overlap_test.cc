@@ -21,14 +21,14 @@ using testing::OutputCollector;
 using testing::RunnerHooks;
 using testing::StepGate;
 
-constexpr int32_t kVocabSize = 40;  // small, so that an eos comes at every length
+constexpr int32_t kSmallVocabSize = 40;  // small, so that an eos comes at every length
 
 class EngineOverlapTest : public ::testing::Test {
  protected:
   EngineOverlapTest() {
     options_.scheduler.max_num_seqs = 8;
     options_.scheduler.max_num_batched_tokens = 64;
-    config_.vocab_size = kVocabSize;
+    config_.vocab_size = kSmallVocabSize;
     config_.max_position_embeddings = 512;
     config_.eos_token_ids = {3};
     sim_.num_kv_blocks = 65;
@@ -87,7 +87,8 @@ class EngineOverlapTest : public ::testing::Test {
   EngineRequest Request(uint64_t handle, int prompt_len, int max_tokens, bool ignore_eos = false) {
     std::mt19937 random(static_cast<uint32_t>(handle));
     std::vector<int32_t> prompt;
-    for (int i = 0; i < prompt_len; ++i) prompt.push_back(static_cast<int32_t>(i < 20 ? i : random() % kVocabSize));
+    for (int i = 0; i < prompt_len; ++i)
+      prompt.push_back(static_cast<int32_t>(i < 20 ? i : random() % kSmallVocabSize));
     SamplingParams params;
     params.n = handle % 5 == 0 ? 3 : 1;
     params.max_tokens = max_tokens;

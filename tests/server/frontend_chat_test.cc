@@ -229,12 +229,12 @@ TEST_F(FrontendChatTest, RecordedRepliesComeOutAsTheParserHasThemWhole) {
     if (frontend_ == nullptr) Start();
     SCOPED_TRACE(entry["name"]);
     const SequenceDelta reply = Reply(Hello(true), entry["reply"].get<std::string>());
-    EXPECT_EQ(reply.text, entry["content"]);
-    EXPECT_EQ(reply.reasoning, entry["reasoning"]);
+    EXPECT_EQ(entry["content"], reply.text);
+    EXPECT_EQ(entry["reasoning"], reply.reasoning);
     ASSERT_EQ(reply.tool_calls.size(), entry["calls"].size());
     for (size_t i = 0; i < reply.tool_calls.size(); ++i) {
-      EXPECT_EQ(reply.tool_calls[i].name, entry["calls"][i]["name"]);
-      EXPECT_EQ(reply.tool_calls[i].arguments, entry["calls"][i]["arguments"]);
+      EXPECT_EQ(entry["calls"][i]["name"], reply.tool_calls[i].name);
+      EXPECT_EQ(entry["calls"][i]["arguments"], reply.tool_calls[i].arguments);
     }
     ++checked;
   }

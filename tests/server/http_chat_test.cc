@@ -97,7 +97,7 @@ TEST_F(HttpChatTest, B108LogprobsHaveTheBytesOfEachToken) {
   }
   std::vector<int32_t> ids;
   for (const char c : bytes) ids.push_back(static_cast<unsigned char>(c));
-  EXPECT_EQ(tokenizer_.Decode(ids, true), choice["message"]["content"]);
+  EXPECT_EQ(choice["message"]["content"], tokenizer_.Decode(ids, true));
 }
 
 TEST_F(HttpChatTest, B138NullIsTheSameAsAbsent) {

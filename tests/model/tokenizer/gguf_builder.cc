@@ -44,7 +44,7 @@ std::string GgufOfTokenizerJson(const std::string& path, const std::string& pre)
   const auto unk = file.at("model").value("unk_token", nlohmann::json());
   for (const auto& token : file.at("added_tokens")) {
     const auto text = token.at("content").get<std::string>();
-    vocab.Set(token.at("id").get<size_t>(), text, text == unk ? 2 : token.at("special").get<bool>() ? 3 : 4);
+    vocab.Set(token.at("id").get<size_t>(), text, unk == text ? 2 : token.at("special").get<bool>() ? 3 : 4);
   }
   std::vector<std::string> merges;
   std::map<std::string, float> scores;  // of what merges make: the earlier, the higher
