@@ -76,6 +76,15 @@ absl::Status ReadToolChoice(const v1::ChatRequest& request, ChatPrompt* prompt) 
   return InvalidField("tool_name", "needs tool_choice REQUIRED");
 }
 
+absl::Status ReadAllowedTools(const v1::ChatRequest& request, ChatPrompt* prompt) {
+  prompt->allowed_tools = {request.allowed_tools().begin(), request.allowed_tools().end()};
+  if (prompt->allowed_tools.empty()) return absl::OkStatus();
+  if (prompt->tool_choice == ToolChoice::kNone)
+    return InvalidField("allowed_tools", "needs tool_choice AUTO or REQUIRED");
+  if (!prompt->tool_name.empty()) return InvalidField("allowed_tools", "does not go with tool_name");
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<GenerateRequest> FromProto(v1::ChatRequest& request) {
@@ -98,6 +107,7 @@ absl::StatusOr<GenerateRequest> FromProto(v1::ChatRequest& request) {
   prompt->add_generation_prompt =
       request.has_add_generation_prompt() ? request.add_generation_prompt() : !request.continue_final_message();
   QUIRE_RETURN_IF_ERROR(ReadToolChoice(request, prompt.get()));
+  QUIRE_RETURN_IF_ERROR(ReadAllowedTools(request, prompt.get()));
   prompt->parallel_tool_calls = !request.has_parallel_tool_calls() || request.parallel_tool_calls();
 
   v1::GenerateRequest& rest = *request.mutable_request();

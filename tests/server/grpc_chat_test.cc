@@ -90,6 +90,34 @@ TEST_F(GrpcChatTest, ARequiredCallIsAConstraint) {
   reader->Finish();
 }
 
+TEST_F(GrpcChatTest, OnlyAllowedToolsAreShownAndCalled) {
+  v1::ChatRequest request = Request();
+  request.add_tools()->set_name("f");
+  request.add_tools()->set_name("g");
+  request.add_allowed_tools("g");
+  {
+    grpc::ClientContext context;
+    auto reader = stub().ChatStream(&context, request);
+    const EngineRequest submitted = engine_.WaitForRequest(1);
+    EXPECT_EQ(PromptOf(submitted), "g;u:hi;a:");
+    EXPECT_EQ(submitted.constraint, nullptr);
+    context.TryCancel();
+    reader->Finish();
+  }
+  request.set_tool_choice(v1::ChatRequest::TOOL_CHOICE_REQUIRED);
+  grpc::ClientContext context;
+  auto reader = stub().ChatStream(&context, request);
+  const EngineRequest submitted = engine_.WaitForRequest(2);
+  ASSERT_NE(submitted.constraint, nullptr);
+  const auto sequence = submitted.constraint->Clone();
+  for (const char c : std::string("<tool_call>\n{\"name\": \""))
+    EXPECT_TRUE(sequence->Accept(static_cast<unsigned char>(c)).ok()) << c;
+  EXPECT_FALSE(sequence->Clone()->Accept('f').ok());
+  EXPECT_TRUE(sequence->Accept('g').ok());
+  context.TryCancel();
+  reader->Finish();
+}
+
 TEST_F(GrpcChatTest, AConversationKeepsItsForm) {
   v1::ChatRequest request = Request();
   v1::ChatMessage* message = request.add_messages();
@@ -146,6 +174,16 @@ TEST_F(GrpcChatTest, RefusalsNameTheField) {
   EXPECT_EQ(field(request), "tool_choice");
   request.set_tool_choice(v1::ChatRequest::TOOL_CHOICE_AUTO);
   EXPECT_EQ(field(request), "tool_name");
+  request = Request();
+  request.add_tools()->set_name("f");
+  request.add_allowed_tools("g");
+  EXPECT_EQ(field(request), "tool_choice");
+  request.set_allowed_tools(0, "f");
+  request.set_tool_choice(v1::ChatRequest::TOOL_CHOICE_NONE);
+  EXPECT_EQ(field(request), "allowed_tools");
+  request.set_tool_choice(v1::ChatRequest::TOOL_CHOICE_REQUIRED);
+  request.set_tool_name("f");
+  EXPECT_EQ(field(request), "allowed_tools");
   request = Request();
   request.mutable_request()->mutable_sampling()->set_top_p(2);
   EXPECT_EQ(field(request), "sampling.top_p");
