@@ -166,6 +166,8 @@ void AddChat(CLI::App& app, ChatOptions& options, Command& command) {
   CLI::App* sub = app.add_subcommand("chat", "Talk with the model; without a message each line that is read is a turn");
   sub->add_option("message", options.message, "The only turn; - reads standard input");
   sub->add_option("--system", options.system, "What the model is told first");
+  sub->add_option("--tools", options.tools_file,
+                  "File with the tools that the model may call, a JSON list as OpenAI's API has it");
   sub->add_option("--model", options.model, "A served model name; the only one if unset");
   sub->add_option("--max-tokens", options.max_tokens, "Tokens of an answer at most; up to the context if unset");
   sub->add_option("--temperature", options.temperature, "0 is greedy; the model's default if unset");

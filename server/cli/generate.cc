@@ -1,5 +1,3 @@
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <ostream>
@@ -93,21 +91,12 @@ v1::GenerateRequest MakeRequest(const GenerateOptions& options, const std::strin
   return request;
 }
 
-// What a file, or standard input for "-", holds.
-absl::StatusOr<std::string> ReadSource(const std::string& path, Session& session) {
-  if (path == "-") return TextArgument(path, session);
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot read ", path));
-  return text;
-}
-
 absl::Status SetStructuredOutput(const GenerateOptions& options, Session& session, v1::GenerateRequest* request) {
   const auto structured = [request] { return request->mutable_structured_output(); };
   if (!options.json_schema_file.empty()) {
-    QUIRE_ASSIGN_OR_RETURN(*structured()->mutable_json_schema(), ReadSource(options.json_schema_file, session));
+    QUIRE_ASSIGN_OR_RETURN(*structured()->mutable_json_schema(), FileArgument(options.json_schema_file, session));
   } else if (!options.grammar_file.empty()) {
-    QUIRE_ASSIGN_OR_RETURN(*structured()->mutable_grammar(), ReadSource(options.grammar_file, session));
+    QUIRE_ASSIGN_OR_RETURN(*structured()->mutable_grammar(), FileArgument(options.grammar_file, session));
   } else if (options.json_object) {
     structured()->set_json_object(true);
   } else if (options.regex) {

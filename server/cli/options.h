@@ -67,6 +67,7 @@ struct GenerateOptions {
 struct ChatOptions {
   std::optional<std::string> message;  // the only turn; "-": standard input. Unset: each line of standard input is one
   std::string system;                  // what the model is told first
+  std::string tools_file;              // OpenAI's JSON list; empty: none
   std::string model;
   std::optional<uint32_t> max_tokens;
   std::optional<float> temperature, top_p;

@@ -51,4 +51,8 @@ std::string Details(const absl::Status& status);
 // UTF-8, which a wire string must be.
 absl::StatusOr<std::string> TextArgument(const std::string& argument, Session& session);
 
+// The text of the file at `path`, of session.in for "-". Errors name the path and say why: a file that cannot be read
+// is kNotFound, text that is not UTF-8 kInvalidArgument.
+absl::StatusOr<std::string> FileArgument(const std::string& path, Session& session);
+
 }  // namespace quire::cli

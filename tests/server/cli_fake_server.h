@@ -80,7 +80,8 @@ class FakeGeneration : public v1::Generation::Service {
     return last_fork_;
   }
 
-  // Says "<number of messages>: <content of the last one>" after some reasoning; "fail" as above.
+  // Says "<number of messages>: <content of the last one>" after some reasoning, and calls each tool after a "call";
+  // "fail" as above.
   grpc::Status ChatStream(grpc::ServerContext*, const v1::ChatRequest* request,
                           grpc::ServerWriter<v1::GenerateResponse>* writer) override {
     {
@@ -97,6 +98,13 @@ class FakeGeneration : public v1::Generation::Service {
     writer->Write(message);
     message.mutable_sequences(0)->set_text(last);
     message.mutable_sequences(0)->mutable_finish()->set_reason(v1::Finish::REASON_STOP);
+    for (const v1::Tool& tool : request->tools()) {
+      if (last != "call") continue;
+      v1::ToolCall* const call = message.mutable_sequences(0)->add_tool_calls();
+      call->set_id(absl::StrCat("call-", tool.name()));
+      call->set_name(tool.name());
+      call->set_arguments_json("{\"a\":1}");
+    }
     message.mutable_usage()->set_prompt_tokens(10 * request->messages_size());
     message.mutable_usage()->set_cached_tokens(3);
     message.mutable_usage()->set_completion_tokens(2);
