@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "scheduler/engine.h"
 #include "tests/testing/naive_beam_search.h"
 #include "tests/testing/ref_data.h"
@@ -162,6 +163,42 @@ TEST_P(BeamSearchTinyTest, FindsWhatASearchOfSeparateRunsFinds) {
   EXPECT_GT(full, 0);
   if (GetParam().num_kv_blocks > 0) {
     EXPECT_GT(engine.stats().preemptions, 0);
+  }
+}
+
+// tests/data/beam_search/make_beams.py: generate(num_beams=4) of transformers.
+TEST(BeamSearchTest, FindsWhatHuggingFaceFinds) {
+  std::map<std::string, std::vector<nlohmann::ordered_json>> by_model;
+  for (nlohmann::ordered_json& line : ReadJsonLines(SourcePath("tests/data/beam_search/tiny.jsonl")))
+    by_model[line["model"].get<std::string>()].push_back(std::move(line));
+  EXPECT_GE(by_model.size(), 9u);
+  const std::map<nlohmann::ordered_json, EarlyStopping> kEarly = {
+      {false, EarlyStopping::kNo}, {true, EarlyStopping::kYes}, {"never", EarlyStopping::kNever}};
+  for (const auto& [model, lines] : by_model) {
+    const auto path = RefPath("tiny/" + model);
+    ASSERT_TRUE(path) << model;
+    TinyEngine engine(*path, {DeviceKind::kReference});
+    std::vector<std::pair<std::vector<int32_t>, SamplingParams>> searches;
+    for (const nlohmann::ordered_json& line : lines) {
+      SamplingParams params;
+      params.temperature = 0;
+      params.beam_width = 4;
+      params.n = static_cast<int32_t>(line["outputs"].size());
+      params.max_tokens = line["max_tokens"];
+      params.min_tokens = line["min_tokens"];
+      params.length_penalty = line["length_penalty"];
+      params.early_stopping = kEarly.at(line["early_stopping"]);
+      params.ignore_eos = true;
+      params.stop_token_ids = line["stop_token_ids"].get<std::vector<int32_t>>();
+      searches.emplace_back(line["input_ids"].get<std::vector<int32_t>>(), params);
+    }
+    const std::vector<TinyEngine::Answer> answers = engine.Run(searches);
+    for (size_t i = 0; i < lines.size(); ++i) {
+      SCOPED_TRACE(lines[i].dump());
+      EXPECT_EQ(answers[i].tokens, lines[i]["outputs"].get<std::vector<std::vector<int32_t>>>());
+      for (size_t s = 0; s < answers[i].scores.size(); ++s)
+        EXPECT_NEAR(answers[i].scores[s], lines[i]["scores"][s].get<double>(), 1e-3);
+    }
   }
 }
 
