@@ -40,6 +40,7 @@ ConstraintOr CompileCalls(const CallSyntax& syntax, JsonWhitespace whitespace,
       return absl::Status(arguments.status().code(),
                           absl::StrCat("function '", function.name, "': ", std::string(arguments.status().message())));
     }
+    builder.RequireRule(*arguments, absl::StrCat("function '", function.name, "': its parameters allow no object"));
     const bool is_python = syntax.arguments == CallSyntax::Arguments::kPython;
     std::string name = is_python ? function.name : Json(function.name).dump(-1, ' ', /*ensure_ascii=*/false);
     calls.push_back(Expression::Concat(

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -50,6 +51,9 @@ class NetworkBuilder {
   // One of `texts`, as a trie: bytes as they are. Sorts them.
   absl::Status AddTexts(int32_t from, std::vector<std::string> texts, int32_t to);
 
+  // Finish fails with `problem` if the rule matches no text, even if others do.
+  void RequireRule(int32_t rule, std::string problem) { required_.push_back({rule, std::move(problem)}); }
+
   // kInvalidArgument if `root` matches no text.
   absl::StatusOr<std::unique_ptr<const Network>> Finish(int32_t root);
 
@@ -68,6 +72,7 @@ class NetworkBuilder {
   int32_t num_states_ = 0;
   std::vector<std::pair<int32_t, Network::Edge>> edges_;
   std::vector<RuleStates> rules_;
+  std::vector<std::pair<int32_t, std::string>> required_;
   absl::flat_hash_map<CharSet, int32_t> beyond_ascii_;  // rules for the characters of a set from U+0080 on
 };
 

@@ -157,6 +157,9 @@ absl::StatusOr<std::unique_ptr<const Network>> NetworkBuilder::Finish(int32_t ro
   std::vector<std::pair<int32_t, int32_t>> rules;
   for (const RuleStates& rule : rules_) rules.push_back({rule.start, rule.end});
   const Propagation live(*network, rules, [](const Edge&) { return true; });
+  for (const auto& [rule, problem] : required_) {
+    if (!live.RuleReaches(rule)) return absl::InvalidArgumentError(problem);
+  }
   if (!live.RuleReaches(root)) return absl::InvalidArgumentError("the constraint matches no text");
   const auto is_dead = [&](const std::pair<int32_t, Edge>& item) {
     return !live.Reaches(item.first) || !live.Reaches(item.second.target) ||

@@ -99,6 +99,12 @@ TEST(CompileTest, ErrorsOfCallsNameTheFunction) {
   ExpectError(Compiled(CallSyntax()), kInvalid, "no function");
   ExpectError(Compiled(Calls(R"({"not": {}})")), kInvalid, "function 'f': schema #/not: keyword 'not'");
   ExpectError(Compiled(Calls("{")), kInvalid, "function 'f': ");
+  // One that could never be called, beside others that can.
+  ExpectError(Compiled(Calls(R"({"type": "string"})")), kInvalid, "function 'f': its parameters allow no object");
+  CallSyntax two = Calls("{}");
+  two.functions.push_back({"g", R"({"$ref": "#", "type": "object", "properties": {"a": {"$ref": "#"}},
+                                    "required": ["a"]})"});
+  ExpectError(Compiled(two), kInvalid, "function 'g': its parameters allow no object");
   ConstraintLimits limits;
   limits.max_source_bytes = 100;
   ExpectError(Compiled(Calls(std::string(101, ' ') + "{}"), limits), kExhausted, "max_source_bytes");
