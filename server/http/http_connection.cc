@@ -26,7 +26,9 @@ using boost::beast::error_code;
 constexpr size_t kLargeBodyBytes = 256 << 10;
 constexpr size_t kFirstReadBytes = 4 << 10;   // of a connection: most requests whole
 constexpr uint64_t kMaxOtherBody = 64 << 10;  // of requests but POST, whose bodies nobody reads
-constexpr size_t kMaxReadAhead = 64 << 10;    // of what a client sends before its answer
+constexpr size_t kMaxEchoedId = 256;
+constexpr char kRequestId[] = "X-Request-Id";
+constexpr size_t kMaxReadAhead = 64 << 10;  // of what a client sends before its answer
 // Behind the head of a request: sizes and extensions of chunks and fields behind the last one, which Beast does not
 // limit.
 constexpr size_t kMaxBetweenChunks = 128 << 10;
@@ -209,6 +211,7 @@ void HttpConnection::ReadRequest() {
 void HttpConnection::OnHeader(error_code error) {
   const auto& head = parser_->get();
   origin_ = Text(head[http::field::origin]);  // a page may read refusals, too
+  request_id_ = Text(head["x-request-id"].substr(0, kMaxEchoedId));
   if (error == http::error::header_limit) {
     return RefuseRequest(
         431, absl::StrCat("the head of the request is too long; at most ", shared_.options.max_header_bytes, " bytes"));
@@ -398,7 +401,12 @@ std::string HttpConnection::Head(const HttpResponse& response, bool has_length, 
   if (!response.content_type.empty()) add("Content-Type", response.content_type);
   if (has_length && response.status != 204) add("Content-Length", absl::StrCat(response.body.size()));
   if (chunked) add("Transfer-Encoding", "chunked");
-  for (const auto& [name, value] : response.headers) add(name, value);
+  bool is_named = request_id_.empty();
+  for (const auto& [name, value] : response.headers) {
+    add(name, value);
+    is_named |= name == kRequestId;
+  }
+  if (!is_named) add(kRequestId, request_id_);
   for (const auto& [name, value] : CorsHeaders()) add(name, value);
   add("Connection", keep_alive_ ? "keep-alive" : "close");
   head += "\r\n";

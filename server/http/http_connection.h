@@ -110,7 +110,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool keep_alive_ = false;  // after it
   bool is_head_ = false, is_http10_ = false;
   bool reading_body_ = false, body_is_late_ = false;
-  std::string origin_;  // of the request under way
+  std::string origin_, request_id_;  // headers of the request under way; its id comes back with every answer
   bool watching_ = false, writing_ = false, gone_ = false, closed_ = false;
   std::string outbox_, sending_;
   size_t written_ = 0;        // of sending_, to the system

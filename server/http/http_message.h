@@ -25,7 +25,8 @@ struct HttpRequest {
 struct HttpResponse {
   int status = 200;
   std::string content_type = "application/json";  // empty: no body
-  HttpHeaders headers;                            // beside Content-Type, Content-Length, Connection
+  // Beside Content-Type, Content-Length, Connection; without X-Request-Id that of the request comes back.
+  HttpHeaders headers;
   std::string body;
 };
 

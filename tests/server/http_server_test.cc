@@ -82,6 +82,18 @@ TEST_F(HttpServerTest, TheLastRequestOfAConnectionSaysSo) {
   EXPECT_TRUE(client.AtEnd());
 }
 
+TEST_F(HttpServerTest, EveryAnswerHasTheIdOfItsRequest) {
+  Start();
+  HttpClient client(server_->address());
+  client.Send("GET /x HTTP/1.1\r\nHost: h\r\nX-Request-Id: mine\r\n\r\n");
+  EXPECT_EQ(client.Read().headers.at("x-request-id"), "mine");
+  EXPECT_EQ(client.Get("/x").headers.count("x-request-id"), 0u);
+  client.Send("GET /x HTTP/1.1\r\nHost: a\r\nHost: b\r\nX-Request-Id: " + std::string(300, 'i') + "\r\n\r\n");
+  const HttpClient::Reply refused = client.Read();
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(refused.headers.at("x-request-id"), std::string(256, 'i'));
+}
+
 TEST_F(HttpServerTest, PipelinedRequestsAreAnsweredInOrder) {
   Start();
   HttpClient client(server_->address());
