@@ -44,11 +44,6 @@ bool OpensReasoning(const ChatPrompt& prompt, std::string_view text) {
   return !end.ends_with(kThink) || before.ends_with(end);
 }
 
-// What the template raised, or what is wrong with it.
-absl::Status RenderingError(const absl::Status& status) {
-  return InvalidField("messages", std::string(status.message()));
-}
-
 }  // namespace
 
 ChatFormat::ChatFormat(ChatTemplateSource source, const ChatFormatOptions& options, const Tokenizer& tokenizer)
@@ -134,7 +129,9 @@ absl::StatusOr<ChatText> ChatFormat::RenderWith(const ChatTemplate& form, const 
                            literal_.Mark(&request.messages, {&request.tools, &request.documents, &request.kwargs}));
   }
   absl::StatusOr<std::string> rendered = form.Render(request);
-  if (!rendered.ok()) return RenderingError(rendered.status());
+  if (!rendered.ok()) {  // the template raised it, or something is wrong with it
+    return InvalidField(prompt.chat_template ? "chat_template" : "messages", std::string(rendered.status().message()));
+  }
   ChatText out;
   out.text = *std::move(rendered);
   if (!mark.empty()) out.literal = LiteralText::TakeMarks(mark, &out.text);

@@ -82,6 +82,8 @@ absl::Status CheckTool(const std::string& field, const Json& tool) {
   const Json& function = tool["function"];
   if (!HasString(function, "name") || function["name"] == "")
     return InvalidField(absl::StrCat(field, ".function.name"), "must be a string that is not empty");
+  if (!IsAbsent(function, "description") && !HasString(function, "description"))
+    return InvalidField(absl::StrCat(field, ".function.description"), "must be a string");
   if (!IsAbsent(function, "parameters") && !function["parameters"].is_object())
     return InvalidField(absl::StrCat(field, ".function.parameters"), "must be a JSON Schema, an object");
   return absl::OkStatus();

@@ -1,6 +1,7 @@
 #include "server/frontend/errors.h"
 
 #include "absl/strings/cord.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "model/tokenizer/utf8.h"
@@ -14,9 +15,19 @@ constexpr char kFieldUrl[] = "quire/field";
 }  // namespace
 
 absl::Status InvalidField(const std::string& field, const std::string& problem) {
-  absl::Status status = absl::InvalidArgumentError(absl::StrCat(field, ": ", problem));
+  return WithField(absl::InvalidArgumentError(absl::StrCat(field, ": ", problem)), field);
+}
+
+absl::Status WithField(absl::Status status, const std::string& field) {
   status.SetPayload(kFieldUrl, absl::Cord(field));
   return status;
+}
+
+absl::Status RenamedField(const absl::Status& status, const std::string& field, const std::string& other) {
+  const std::string prefix = field + ": ";
+  const absl::string_view message = status.message();
+  if (FieldOf(status) != field || !absl::StartsWith(message, prefix)) return status;
+  return InvalidField(other, std::string(message.substr(prefix.size())));
 }
 
 std::optional<std::string> FieldOf(const absl::Status& status) {

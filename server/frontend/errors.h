@@ -12,7 +12,11 @@ namespace quire {
 
 // kInvalidArgument "<field>: <problem>"; `field` is the path in the request, "sampling.top_p".
 absl::Status InvalidField(const std::string& field, const std::string& problem);
-// The field of an error that InvalidField made.
+// Another error that is about a field, whose message stays as it is.
+absl::Status WithField(absl::Status status, const std::string& field);
+// `status`, if it is of InvalidField and about `field`, as one about `other`; else as it is.
+absl::Status RenamedField(const absl::Status& status, const std::string& field, const std::string& other);
+// The field of an error that these made.
 std::optional<std::string> FieldOf(const absl::Status& status);
 
 // A client's text for a message: in quotes, at most 256 bytes of it; '?' for what is not UTF-8.

@@ -90,8 +90,9 @@ absl::Status Validator::CheckModel(const std::string& model) const {
   for (const std::string& name : limits_.served_model_names) {
     if (model == name) return absl::OkStatus();
   }
-  return absl::NotFoundError(absl::StrCat("model: ", Quoted(model),
-                                          " is not served; served: ", absl::StrJoin(limits_.served_model_names, ", ")));
+  return WithField(absl::NotFoundError(absl::StrCat("model: ", Quoted(model), " is not served; served: ",
+                                                    absl::StrJoin(limits_.served_model_names, ", "))),
+                   "model");
 }
 
 absl::Status Validator::CheckSampling(const GenerateRequest& in, ValidatedRequest* out) const {
@@ -118,8 +119,9 @@ absl::Status Validator::CheckSampling(const GenerateRequest& in, ValidatedReques
   const int64_t best_of = in.best_of.value_or(n);
   QUIRE_RETURN_IF_ERROR(CheckInt("sampling.best_of", best_of, n, kMaxSequences));
   if (best_of > n && in.streamed) {
-    return InvalidField("sampling.best_of", absl::StrCat(best_of, " is above n = ", n,
-                                                         ": what is best is known at the end only; use Generate"));
+    return InvalidField("sampling.best_of",
+                        absl::StrCat(best_of, " is above n = ", n,
+                                     ": what is best is known at the end only; use Generate, or do not stream"));
   }
   if (best_of > n && in.beam_width)
     return InvalidField("sampling.best_of", "does not go with beam search; give its width");

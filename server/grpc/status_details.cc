@@ -35,7 +35,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
   const std::string message(status.message());
 
   google::rpc::Status details;
-  if (const auto field = FieldOf(status)) {
+  if (const auto field = FieldOf(status); field && absl::IsInvalidArgument(status)) {
     google::rpc::BadRequest bad_request;
     google::rpc::BadRequest::FieldViolation* violation = bad_request.add_field_violations();
     violation->set_field(*field);

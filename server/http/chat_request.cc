@@ -63,7 +63,9 @@ absl::StatusOr<CompletionRequest> ParseChatRequest(const HttpRequest& request, J
   JsonFields fields(body);
   ReadLogprobs(fields, &generate);
   RefuseOtherModes(fields);
+  out.field_names = {{"prompt", "messages"}, {"output.logprobs", "top_logprobs"}};
   generate.max_tokens = fields.Int("max_completion_tokens");
+  if (generate.max_tokens) out.field_names.emplace_back("stopping.max_tokens", "max_completion_tokens");
   const std::optional<int64_t> max_tokens = fields.Int("max_tokens");  // OpenAI's older name
   if (!generate.max_tokens) generate.max_tokens = max_tokens;
   auto prompt = std::make_shared<ChatPrompt>(ReadChatPrompt(fields, &body));

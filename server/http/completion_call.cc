@@ -214,7 +214,7 @@ std::string CompletionCall::Events(Part& part, OutputDelta delta) {
     }
     const UsageCount usage = TotalUsage();
     events += SseEvent(format_.Object(Json::array({format_.Choice(sequence, prompt, &state)}),
-                                      request_.continuous_usage ? &usage : nullptr, /*is_chunk=*/true));
+                                      request_.continuous_usage ? &usage : nullptr, /*is_chunk=*/true, prompt));
   }
   return events;
 }
@@ -246,7 +246,7 @@ void CompletionCall::AnswerWhole() {
   }
   const UsageCount usage = TotalUsage();
   HttpResponse response;
-  response.body = Dump(format_.Object(std::move(choices), &usage, /*is_chunk=*/false));
+  response.body = Dump(format_.Object(std::move(choices), &usage, /*is_chunk=*/false, &parts_.front().echo));
   AddHeaders(request_, &response);
   exchange_->Respond(std::move(response));
   Close();
@@ -263,7 +263,8 @@ UsageCount CompletionCall::TotalUsage() const {
   return total;
 }
 
-void CompletionCall::Fail(const absl::Status& status) {
+void CompletionCall::Fail(const absl::Status& problem) {
+  const absl::Status status = request_.WithNames(problem);
   std::vector<uint64_t> cancelled;
   {
     MutexLock lock(&mutex_);

@@ -51,7 +51,7 @@ class CompletionCall final : public HttpListener, public std::enable_shared_from
   void Accepted(size_t index, uint64_t handle) ABSL_LOCKS_EXCLUDED(mutex_);
   void Add(size_t index, OutputDelta delta) ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends everything with an error.
-  void Fail(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Fail(const absl::Status& problem) ABSL_LOCKS_EXCLUDED(mutex_);
 
   void SendPending() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateHold(Part& part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -87,6 +87,7 @@ CompletionFormat::CompletionFormat(const Tokenizer& tokenizer, const CompletionR
       stream_(request.stream),
       skip_special_tokens_(request.common.skip_special_tokens),
       return_token_ids_(request.return_token_ids),
+      tokens_as_ids_(request.tokens_as_ids),
       echo_(request.echo),
       has_logprobs_(request.common.logprobs.has_value()),
       has_prompt_logprobs_(request.prompt_logprobs),
@@ -115,7 +116,7 @@ Json CompletionFormat::Choice(const SequenceDelta& delta, const PromptEcho* prom
   choice["stop_reason"] = StopReasonOf(delta);
   if (prompt != nullptr) choice["seed"] = prompt->seed;
   if (return_token_ids_) {
-    if (echo != nullptr) choice["prompt_token_ids"] = echo->ids;
+    if (prompt != nullptr && !is_chat_) choice["prompt_token_ids"] = prompt->ids;
     choice["token_ids"] = delta.token_ids;
   }
   if (has_prompt_logprobs_ && prompt != nullptr) choice["prompt_logprobs"] = PromptLogprobs(*prompt);
@@ -148,7 +149,7 @@ Json CompletionFormat::ChatMessage(const SequenceDelta& delta, ChoiceState* stat
   return message;
 }
 
-Json CompletionFormat::Object(Json choices, const UsageCount* usage, bool is_chunk) const {
+Json CompletionFormat::Object(Json choices, const UsageCount* usage, bool is_chunk, const PromptEcho* prompt) const {
   const char* const name = !is_chat_ ? "text_completion" : is_chunk ? "chat.completion.chunk" : "chat.completion";
   Json object = {{"id", id_},
                  {"object", name},
@@ -156,6 +157,7 @@ Json CompletionFormat::Object(Json choices, const UsageCount* usage, bool is_chu
                  {"model", model_},
                  {"choices", std::move(choices)},
                  {"system_fingerprint", nullptr}};
+  if (return_token_ids_ && is_chat_ && prompt != nullptr) object["prompt_token_ids"] = prompt->ids;
   if (usage != nullptr) {
     object["usage"] = {{"prompt_tokens", usage->prompt_tokens},
                        {"completion_tokens", usage->completion_tokens},
@@ -167,6 +169,7 @@ Json CompletionFormat::Object(Json choices, const UsageCount* usage, bool is_chu
 }
 
 std::string CompletionFormat::TokenText(int32_t id) const {
+  if (tokens_as_ids_) return absl::StrCat("token_id:", id);
   const std::string_view bytes = tokenizer_.TokenBytes(id);
   if (utf8::IsValid(bytes)) return std::string(bytes);
   std::string text = "bytes:";

@@ -49,8 +49,9 @@ class CompletionFormat {
   // *state behind the part.
   Json Choice(const SequenceDelta& delta, const PromptEcho* prompt, ChoiceState* state) const;
 
-  // What stands around choices. `usage`: null leaves it out; `is_chunk`: of a stream.
-  Json Object(Json choices, const UsageCount* usage, bool is_chunk) const;
+  // What stands around choices. `usage`: null leaves it out; `is_chunk`: of a stream. `prompt`: of the chat whose first
+  // part is among the choices, else null.
+  Json Object(Json choices, const UsageCount* usage, bool is_chunk, const PromptEcho* prompt = nullptr) const;
 
  private:
   Json CompletionLogprobs(const SequenceDelta& delta, const PromptEcho* echo, ChoiceState* state) const;
@@ -59,11 +60,12 @@ class CompletionFormat {
   // vLLM's: one object a token, keyed by id; null for the first.
   Json PromptLogprobs(const PromptEcho& prompt) const;
   Json ChatToken(int32_t id, float logprob) const;
-  // The text of one token; "bytes:\xe6\x97" where it is no text of its own.
+  // The text of one token; "bytes:\xe6\x97" where it is no text of its own. Its id where clients ask for that.
   std::string TokenText(int32_t id) const;
 
   const Tokenizer& tokenizer_;
-  const bool is_chat_, stream_, skip_special_tokens_, return_token_ids_, echo_, has_logprobs_, has_prompt_logprobs_;
+  const bool is_chat_, stream_, skip_special_tokens_, return_token_ids_, tokens_as_ids_, echo_, has_logprobs_,
+      has_prompt_logprobs_;
   const std::string id_, model_;
   const int64_t created_;
 };

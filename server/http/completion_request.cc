@@ -97,6 +97,11 @@ GenerateRequest CompletionRequest::Take(size_t i) {
   return request;
 }
 
+absl::Status CompletionRequest::WithNames(absl::Status status) const {
+  for (const auto& [field, name] : field_names) status = RenamedField(status, field, name);
+  return status;
+}
+
 absl::Status ReadSharedFields(const HttpRequest& request, JsonFields& fields, CompletionRequest* out) {
   GenerateRequest* const generate = &out->common;
   absl::Status nested;
@@ -107,6 +112,8 @@ absl::Status ReadSharedFields(const HttpRequest& request, JsonFields& fields, Co
   ReadStoppingFields(fields, generate);
   ReadServingFields(fields, generate);
   out->return_token_ids = fields.Bool("return_token_ids").value_or(false);
+  generate->echo = out->echo || out->return_token_ids;
+  out->tokens_as_ids = fields.Bool("return_tokens_as_token_ids").value_or(false);
   generate->prompt_logprobs = fields.Int("prompt_logprobs");
   out->prompt_logprobs = generate->prompt_logprobs.has_value();
   generate->streamed = out->stream;
@@ -121,7 +128,7 @@ absl::StatusOr<CompletionRequest> ParseCompletionRequest(const HttpRequest& requ
   CompletionRequest out;
   GenerateRequest& common = out.common;
   JsonFields fields(body);
-  out.echo = common.echo = fields.Bool("echo").value_or(false);
+  out.echo = fields.Bool("echo").value_or(false);
   common.logprobs = fields.Int("logprobs");
   common.max_tokens = fields.Int("max_tokens").value_or(kDefaultMaxTokens);
   RefuseUnlessEmpty(fields, "suffix");

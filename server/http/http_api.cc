@@ -40,6 +40,9 @@ absl::Status Loading() {
 // Bodies are JSON; from pages they say so: then none of another origin can send one without a browser asking about it
 // first (CORS). Browsers say that it is a page by Origin.
 absl::Status CheckContentType(const HttpRequest& request) {
+  const std::string* const coding = request.Find("content-encoding");
+  if (coding != nullptr && !absl::EqualsIgnoreCase(*coding, "identity"))
+    return InvalidField("Content-Encoding", absl::StrCat(Quoted(*coding), " is not understood; send it as it is"));
   const std::string* const type = request.Find("content-type");
   if (type == nullptr && request.Find("origin") == nullptr) return absl::OkStatus();
   if (type == nullptr) return InvalidField("Content-Type", "is missing; send application/json");

@@ -60,6 +60,7 @@ constexpr char kSchemas[] = R"json({
     "response_format": {"type": ["object", "null"]},
     "structured_outputs": {"type": ["object", "null"]},
     "return_token_ids": {"type": ["boolean", "null"]},
+    "return_tokens_as_token_ids": {"type": ["boolean", "null"]},
     "cache_salt": {"type": ["string", "null"]},
     "priority": {"type": ["integer", "null"]},
     "request_id": {"type": ["string", "null"]},

@@ -80,6 +80,10 @@ void ReadStructuredOutputs(JsonFields& fields, StructuredOutput* out) {
   if (fields.Bool("disable_additional_properties").value_or(false)) {
     fields.Refuse("disable_additional_properties", "is not supported; say additionalProperties in the schema");
   }
+  // A misspelt constraint must not let everything through.
+  const std::vector<std::string> unknown = fields.Unasked();
+  if (out->kind == Kind::kFree && !unknown.empty())
+    fields.Refuse(unknown.front().c_str(), "is not known; must be json, json_object, regex, choice or grammar");
 }
 
 }  // namespace

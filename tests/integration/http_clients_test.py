@@ -18,6 +18,7 @@ import threading
 import unittest
 import urllib.error
 import urllib.request
+from typing import Literal
 
 PYTHON, QUIRED, OFFLINE, SOURCE = sys.argv[1:5]
 LM_EVAL = os.path.join(SOURCE, "build/lm_eval/bin/lm_eval")
@@ -28,6 +29,7 @@ if os.path.dirname(PYTHON) != os.path.join(sys.prefix, "bin"):
     os.execv(PYTHON, [PYTHON, *sys.argv])
 
 import openai  # noqa: E402
+import pydantic  # noqa: E402
 from prometheus_client.parser import text_string_to_metric_families  # noqa: E402
 
 WORK = tempfile.TemporaryDirectory(prefix="quire_clients_test_")
@@ -35,7 +37,16 @@ MODEL = os.path.join(SOURCE, "tests/data/ref/tiny/llama_gqa")
 FIRST_BYTE = 4  # ids 0 to 3 are special
 
 
-def make_tokenizer(name, post_processor=None):
+CHAT = ("{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
+        "{% if add_generation_prompt %}assistant: {% endif %}")
+# As Hermes and Qwen write calls.
+TOOLS = ("{% for t in tools %}{{ t['function'] | tojson }}\n{% endfor %}{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}"
+         "{% for c in m['tool_calls'] %}<tool_call>\n{\"name\": \"{{ c['function']['name'] }}\", \"arguments\": "
+         "{{ c['function']['arguments'] | tojson }}}\n</tool_call>{% endfor %}\n{% endfor %}"
+         "{% if add_generation_prompt %}assistant: {% endif %}")
+
+
+def make_tokenizer(name, post_processor=None, template=CHAT):
     """A folder with a tokenizer whose tokens are bytes, for a tiny model that has none."""
     folder = os.path.join(WORK.name, name)
     os.makedirs(folder)
@@ -52,8 +63,6 @@ def make_tokenizer(name, post_processor=None):
                   "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
                   "vocab": {spelling[b]: FIRST_BYTE + b for b in range(256)}, "merges": []},
     }
-    template = ("{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
-                "{% if add_generation_prompt %}assistant: {% endif %}")
     config = {"eos_token": "</s>", "bos_token": "<s>", "chat_template": template,
               "tokenizer_class": "PreTrainedTokenizerFast"}
     for name, value in (("tokenizer.json", tokenizer), ("tokenizer_config.json", config)):
@@ -192,6 +201,75 @@ class OpenAiTest(unittest.TestCase):
         self.assertTrue(document["openapi"].startswith("3."))
         for path in ("/v1/completions", "/v1/models", "/tokenize", "/detokenize", "/health", "/metrics"):
             self.assertIn(path, document["paths"])
+
+
+class Wanted(pydantic.BaseModel):
+    """Few answers, so that those of a random model end."""
+    size: Literal["small", "large"]
+    gift: bool
+
+
+class ToolsTest(unittest.TestCase):
+    """Calls and structured answers, with the helpers of OpenAI's client that check them."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = Daemon(tokenizer=make_tokenizer("tools", template=TOOLS))
+        cls.api = cls.daemon.client()
+        cls.asked = {"model": "tiny", "messages": [{"role": "user", "content": "Buy."}], "max_tokens": 150, "seed": 3}
+        cls.tools = {"tools": [openai.pydantic_function_tool(Wanted, name="buy")], "tool_choice": "required",
+                     "parallel_tool_calls": False}
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.api.close()
+        assert cls.daemon.stop() == 0
+
+    def test_a_required_call_is_one_and_its_result_goes_back(self):
+        choice = self.api.chat.completions.parse(**self.asked, **self.tools).choices[0]
+        self.assertEqual(choice.finish_reason, "tool_calls")
+        (call,) = choice.message.tool_calls
+        self.assertIsInstance(call.function.parsed_arguments, Wanted)
+        follow = [*self.asked["messages"], choice.message.model_dump(exclude={"parsed"}),
+                  {"role": "tool", "tool_call_id": call.id, "content": "done"}]
+        answer = self.api.chat.completions.create(**{**self.asked, "messages": follow, "max_tokens": 2})
+        self.assertEqual(answer.choices[0].message.role, "assistant")
+
+    def test_streamed_calls_are_assembled(self):
+        wanted = self.api.chat.completions.parse(**self.asked, **self.tools).choices[0].message.tool_calls[0].function
+        with self.api.chat.completions.stream(**self.asked, **self.tools, stream_options={"include_usage": True}) as stream:
+            kinds = {event.type for event in stream}
+            whole = stream.get_final_completion()
+        self.assertIn("tool_calls.function.arguments.done", kinds)
+        (call,) = whole.choices[0].message.tool_calls
+        self.assertEqual((call.function.name, call.function.arguments), (wanted.name, wanted.arguments))
+        self.assertEqual(whole.usage.total_tokens, whole.usage.prompt_tokens + whole.usage.completion_tokens)
+
+    def test_several_calls_have_names_and_arguments_of_the_tools(self):
+        several = {**self.asked, **self.tools, "parallel_tool_calls": True, "n": 3, "max_tokens": 400}
+        for choice in self.api.chat.completions.create(**several).choices:
+            if choice.finish_reason == "length":
+                continue
+            for call in choice.message.tool_calls:
+                self.assertEqual(call.function.name, "buy")
+                Wanted.model_validate_json(call.function.arguments)
+
+    def test_a_response_format_is_parsed(self):
+        answer = self.api.chat.completions.parse(**self.asked, response_format=Wanted, n=2, logprobs=True, top_logprobs=2)
+        for choice in answer.choices:
+            self.assertIsInstance(choice.message.parsed, Wanted)
+            self.assertEqual("".join(entry.token for entry in choice.logprobs.content[:-1]), choice.message.content)
+        with self.api.chat.completions.stream(**self.asked, response_format=Wanted) as stream:
+            self.assertIsInstance(stream.get_final_completion().choices[0].message.parsed, Wanted)
+
+    def test_refusals_name_what_the_client_called_it(self):
+        for fields, param in (({"max_completion_tokens": 0}, "max_completion_tokens"),
+                              ({"logprobs": True, "top_logprobs": 99}, "top_logprobs"),
+                              ({**self.tools, "tool_choice": {"type": "function", "function": {"name": "sell"}}}, "tool_choice")):
+            for stream in (False, True):
+                with self.assertRaises(openai.BadRequestError) as bad:
+                    self.api.chat.completions.create(**{**self.asked, **fields}, stream=stream, extra_headers={"X-Request-Id": "mine"})
+                self.assertEqual((bad.exception.param, bad.exception.request_id), (param, "mine"))
 
 
 class OverloadTest(unittest.TestCase):

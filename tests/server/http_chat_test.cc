@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "tests/server/chat_replies.h"
 #include "tests/server/http_chat_server.h"
@@ -100,6 +102,20 @@ TEST_F(HttpChatTest, B108LogprobsHaveTheBytesOfEachToken) {
   EXPECT_EQ(choice["message"]["content"], tokenizer_.Decode(ids, true));
 }
 
+TEST_F(HttpChatTest, TokensAreNamedByTheirIdsOnRequest) {
+  json fields = {{"logprobs", true}, {"return_token_ids", true}, {"return_tokens_as_token_ids", true}};
+  const json whole = Post(Chat(fields)).json();
+  std::string prompt;
+  for (const json& id : whole["prompt_token_ids"]) prompt += static_cast<char>(id.get<int>());
+  EXPECT_EQ(prompt, "u:hello;a:");
+  const json& choice = whole["choices"][0];
+  EXPECT_EQ(choice["logprobs"]["content"][0]["token"], "token_id:" + choice["token_ids"][0].dump());
+  fields["stream"] = true;
+  const testing::SseEvents events = testing::ParseSse(Post(Chat(fields)).body);
+  EXPECT_EQ(events.objects[0]["prompt_token_ids"], whole["prompt_token_ids"]);
+  EXPECT_FALSE(events.objects[1].contains("prompt_token_ids"));
+}
+
 TEST_F(HttpChatTest, B138NullIsTheSameAsAbsent) {
   for (const char* const field : {"temperature",
                                   "n",
@@ -134,7 +150,9 @@ TEST_F(HttpChatTest, B138NullIsTheSameAsAbsent) {
 }
 
 TEST_F(HttpChatTest, B142ARefusalHasItsStatusInBothModes) {
-  const std::vector<std::pair<const char*, const char*>> cases = {
+  const std::string too_long = R"({"messages": [{"role": "user", "content": ")" + std::string(600, 'x') + R"("}]})";
+  const std::vector<std::pair<std::string, const char*>> cases = {
+      {too_long, "messages"},
       {R"({"messages": null})", "messages"},
       {R"({"messages": "nope"})", "messages"},
       {R"({"messages": []})", "messages"},
@@ -155,6 +173,8 @@ TEST_F(HttpChatTest, B142ARefusalHasItsStatusInBothModes) {
       {R"({"tool_choice": "required", "tools": [{"type": "function", "function":
            {"name": "f", "parameters": {"not": {}}}}]})",
        "tools"},
+      {R"({"tools": [{"type": "function", "function": {"name": "f", "description": 5}}]})",
+       "tools[0].function.description"},
       {R"({"tool_choice": "required", "response_format": {"type": "json_object"},
            "tools": [{"type": "function", "function": {"name": "f"}}]})",
        "response_format.type"},
@@ -165,8 +185,10 @@ TEST_F(HttpChatTest, B142ARefusalHasItsStatusInBothModes) {
       {R"({"documents": 1})", "documents"},
       {R"({"top_logprobs": 2})", "top_logprobs"},
       {R"({"logprobs": 2})", "logprobs"},
-      {R"({"logprobs": true, "top_logprobs": 21})", "logprobs"},
-      {R"({"max_completion_tokens": 0})", "max_tokens"},
+      {R"({"logprobs": true, "top_logprobs": 21})", "top_logprobs"},
+      {R"({"max_completion_tokens": 0})", "max_completion_tokens"},
+      {R"({"max_completion_tokens": 508})", "max_completion_tokens"},
+      {R"({"max_tokens": 0})", "max_tokens"},
       {R"({"max_tokens": "many"})", "max_tokens"},
       {R"({"temperature": -1})", "temperature"},
       {R"({"functions": [{"name": "f"}]})", "functions"},
@@ -280,6 +302,24 @@ TEST_F(HttpReplyTest, AReplyThatRanOutOfTokensSaysSo) {
   const json choice = Ask({{"stream", false}}, std::string(kCall) + "x", FinishReason::kLength).json()["choices"][0];
   EXPECT_EQ(choice["finish_reason"], "length");
   EXPECT_EQ(choice["message"]["tool_calls"].size(), 1u);
+}
+
+TEST_F(HttpReplyTest, ADeadlineInAHeaderReachesTheEngineAndIsAnswered504) {
+  for (const bool stream : {false, true}) {
+    HttpClient client(server_->address());
+    client.Send(HttpClient::PostText("/v1/chat/completions", Chat({{"stream", stream}, {"max_tokens", 99}}).dump(),
+                                     "X-Request-Timeout-Ms: 60000\r\n"));
+    const EngineRequest submitted = engine_.WaitForRequest(++num_started_);
+    EXPECT_GT(submitted.deadline, absl::Now());
+    EXPECT_LE(submitted.deadline, absl::Now() + absl::Minutes(1));
+    StepOutputs step;
+    step.sequences.push_back(FakeEngine::MakeEvent(submitted.handle, -1, FinishReason::kError, 0));
+    step.sequences.back().error = absl::DeadlineExceededError("too late");
+    engine_.Emit(std::move(step));
+    const HttpClient::Reply reply = client.Read();
+    EXPECT_EQ(reply.status, 504) << reply.body;
+    EXPECT_EQ(reply.json()["error"]["code"], 504);
+  }
 }
 
 TEST_F(HttpReplyTest, B086AStopTextIsLeftOutUnlessItIsWanted) {

@@ -202,8 +202,33 @@ TEST_F(HttpCompletionsTest, B142ARefusalHasItsStatusInBothModes) {
   EXPECT_EQ(Complete({{"prompt", {1, 258}}}).json()["error"]["param"], "prompt[1]");
   HttpClient client(server_->address());
   EXPECT_EQ(client.Post("/detokenize", {{"tokens", {1, 258}}}).json()["error"]["param"], "tokens[1]");
-  EXPECT_EQ(Complete({{"model", "other"}}).status, 404);
+  const HttpClient::Reply other = Complete({{"model", "other"}});
+  EXPECT_EQ(other.status, 404);
+  EXPECT_EQ(other.json()["error"]["param"], "model");
+  EXPECT_EQ(Complete({}, "Content-Encoding: gzip\r\n").json()["error"]["param"], "Content-Encoding");
   EXPECT_EQ(Complete({}, "X-Request-Timeout-Ms: soon\r\n").json()["error"]["param"], "x-request-timeout-ms");
+}
+
+TEST_F(HttpCompletionsTest, TokensAreNamedByTheirIdsOnRequest) {
+  Load();
+  json fields = {{"logprobs", 2}, {"return_token_ids", true}, {"return_tokens_as_token_ids", true}};
+  json choice = Complete(fields).json()["choices"][0];
+  EXPECT_EQ(choice["prompt_token_ids"], json({FakeTokenizer::kBos, 'h', 'e', 'l', 'l', 'o'}));
+  EXPECT_EQ(choice["text"].get<std::string>().find("hello"), std::string::npos);
+  ASSERT_EQ(choice["token_ids"].size(), 8u);
+  for (size_t i = 0; i < 8; ++i) {
+    const std::string name = "token_id:" + choice["token_ids"][i].dump();
+    EXPECT_EQ(choice["logprobs"]["tokens"][i], name);
+    EXPECT_TRUE(choice["logprobs"]["top_logprobs"][i].contains(name));
+  }
+  fields["stream"] = true;
+  const SseEvents events = ParseSse(Complete(fields).body);
+  EXPECT_EQ(events.objects[0]["choices"][0]["prompt_token_ids"], choice["prompt_token_ids"]);
+  std::vector<int> ids;
+  for (const json& event : events.objects) {
+    for (const json& id : event["choices"][0]["token_ids"]) ids.push_back(id);
+  }
+  EXPECT_EQ(json(ids), choice["token_ids"]);
 }
 
 TEST_F(HttpCompletionsTest, LongPromptsAreCutOnRequest) {

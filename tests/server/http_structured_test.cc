@@ -70,6 +70,7 @@ TEST_F(HttpStructuredTest, StructuredOutputErrorsNameTheField) {
   EXPECT_EQ(param({{"structured_outputs", {{"regex", "("}}}}), "structured_outputs.regex");
   EXPECT_EQ(param({{"structured_outputs", {{"regex", 5}}}}), "structured_outputs.regex");
   EXPECT_EQ(param({{"structured_outputs", {{"structural_tag", "x"}}}}), "structured_outputs.structural_tag");
+  EXPECT_EQ(param({{"structured_outputs", {{"jsn", {{"type", "null"}}}}}}), "structured_outputs.jsn");
   EXPECT_EQ(param({{"structured_outputs", {{"regex", "a"}, {"choice", {"b"}}}}}), "structured_outputs.choice");
   EXPECT_EQ(param({{"response_format", {{"type", "json_object"}}}, {"structured_outputs", {{"regex", "a"}}}}),
             "structured_outputs.regex");
