@@ -195,7 +195,7 @@ std::string CompletionCall::Events(Part& part, OutputDelta delta) {
   std::string events;
   for (SequenceDelta& sequence : delta.sequences) {
     if (sequence.index >= static_cast<int32_t>(part.choices.size())) continue;
-    ChoiceState& state = part.choices[sequence.index];
+    const ChoiceState& state = part.choices[sequence.index];
     if (sequence.finish && sequence.finish->reason == FinishReason::kAborted) {
       events += absl::StrCat("data: ", ErrorBody(absl::AbortedError("the request was aborted")), "\n\n");
       continue;
@@ -205,18 +205,28 @@ std::string CompletionCall::Events(Part& part, OutputDelta delta) {
       sequence = NothingButTheEnd(sequence.index);
     }
     part.usage.completion_tokens += static_cast<int64_t>(sequence.token_ids.size());
-    const PromptEcho* const prompt = state.begun ? nullptr : &part.echo;
     const bool is_echo = request_.echo && !state.begun;
     const bool has_text = !sequence.text.empty() || !sequence.reasoning.empty() || !sequence.tool_calls.empty();
     if (!has_text && sequence.logprobs.empty() && !sequence.finish && !is_echo &&
         !(request_.return_token_ids && !sequence.token_ids.empty())) {
       continue;  // half a character
     }
-    const UsageCount usage = TotalUsage();
-    events += SseEvent(format_.Object(Json::array({format_.Choice(sequence, prompt, &state)}),
-                                      request_.continuous_usage ? &usage : nullptr, /*is_chunk=*/true, prompt));
+    // OpenAI's client takes a call for whole when it sees an event behind it: the end has one of its own.
+    SequenceDelta end;
+    end.index = sequence.index;
+    if (!sequence.tool_calls.empty()) end.finish = std::exchange(sequence.finish, std::nullopt);
+    events += Event(part, sequence);
+    if (end.finish) events += Event(part, end);
   }
   return events;
+}
+
+std::string CompletionCall::Event(Part& part, const SequenceDelta& sequence) {
+  ChoiceState& state = part.choices[sequence.index];
+  const PromptEcho* const prompt = state.begun ? nullptr : &part.echo;
+  const UsageCount usage = TotalUsage();
+  return SseEvent(format_.Object(Json::array({format_.Choice(sequence, prompt, &state)}),
+                                 request_.continuous_usage ? &usage : nullptr, /*is_chunk=*/true, prompt));
 }
 
 void CompletionCall::AnswerWhole() {

@@ -57,6 +57,7 @@ class CompletionCall final : public HttpListener, public std::enable_shared_from
   void UpdateHold(Part& part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The events of a message.
   std::string Events(Part& part, OutputDelta delta) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string Event(Part& part, const SequenceDelta& sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AnswerWhole() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void BeginStream() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   UsageCount TotalUsage() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -40,7 +40,7 @@ FIRST_BYTE = 4  # ids 0 to 3 are special
 CHAT = ("{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
         "{% if add_generation_prompt %}assistant: {% endif %}")
 # As Hermes and Qwen write calls.
-TOOLS = ("{% for t in tools %}{{ t['function'] | tojson }}\n{% endfor %}{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}"
+TOOLS = ("{% for t in tools or [] %}{{ t['function']['name'] }}\n{% endfor %}{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}"
          "{% for c in m['tool_calls'] %}<tool_call>\n{\"name\": \"{{ c['function']['name'] }}\", \"arguments\": "
          "{{ c['function']['arguments'] | tojson }}}\n</tool_call>{% endfor %}\n{% endfor %}"
          "{% if add_generation_prompt %}assistant: {% endif %}")

@@ -298,6 +298,22 @@ TEST_F(HttpReplyTest, StreamedRepliesSumUpToWholeOnes) {
   }
 }
 
+// OpenAI's client tells by the next event that a call is whole.
+TEST_F(HttpReplyTest, TheEndOfAStreamThatCallsToolsIsAnEventOfItsOwn) {
+  const std::vector<json> events = testing::ParseSse(Ask({{"stream", true}}, std::string(kCall) + kCall).body).objects;
+  ASSERT_GE(events.size(), 2u);
+  const json& last = events.back()["choices"][0];
+  EXPECT_EQ(last["delta"], json::object());
+  EXPECT_EQ(last["finish_reason"], "tool_calls");
+  size_t num_calls = 0;
+  for (const json& event : events) {
+    if (!event["choices"][0]["delta"].contains("tool_calls")) continue;
+    EXPECT_TRUE(event["choices"][0]["finish_reason"].is_null());
+    num_calls += event["choices"][0]["delta"]["tool_calls"].size();
+  }
+  EXPECT_EQ(num_calls, 2u);
+}
+
 TEST_F(HttpReplyTest, AReplyThatRanOutOfTokensSaysSo) {
   const json choice = Ask({{"stream", false}}, std::string(kCall) + "x", FinishReason::kLength).json()["choices"][0];
   EXPECT_EQ(choice["finish_reason"], "length");
