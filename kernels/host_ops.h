@@ -1,9 +1,11 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <string>
 #include <vector>
 
+#include "kernels/base/kv_layout.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/op_checks.h"
 #include "kernels/ops.h"
@@ -25,12 +27,11 @@ class OpTimer {
   Clock::time_point start_;
 };
 
-// First element of the K rows of a block and head; its V rows follow at once. T is the element type of kv.dtype.
-template <typename T>
-T* KvRun(const PagedKvView& kv, int64_t block, int64_t kv_head) {
-  const int64_t run = int64_t{2} * kv.block_size * kv.head_dim;
-  return static_cast<T*>(kv.data) + (block * kv.num_kv_heads + kv_head) * run;
+// The run of a block and head.
+inline std::byte* KvRun(const PagedKvView& kv, const KvRunLayout& layout, int64_t block, int64_t kv_head) {
+  return static_cast<std::byte*>(kv.data) + (block * kv.num_kv_heads + kv_head) * layout.bytes();
 }
+inline KvRunLayout LayoutOf(const PagedKvView& kv) { return MakeKvRunLayout(kv.dtype, kv.block_size, kv.head_dim); }
 
 // What the backends of the host share: ops without arithmetic worth a second version, the pool and the clocks.
 class HostOps : public Ops {

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "absl/strings/str_format.h"
-#include "kernels/base/dtype.h"
+#include "kernels/base/kv_layout.h"
 #include "kernels/base/status_macros.h"
 #include "xxhash.h"
 
@@ -16,12 +16,14 @@ constexpr int kPoison = 0xff;  // NaN in each floating-point type
 // their scales where the cache has them.
 template <typename F>
 void ForRuns(const PagedKvView& view, int32_t first_token, int32_t num_tokens, F body) {
-  const int64_t row_bytes = int64_t{view.head_dim} * SizeOf(view.dtype), scale_bytes = KvScaleBytes(view.dtype);
-  const int64_t rows = int64_t{2} * view.block_size, run_bytes = rows * (row_bytes + scale_bytes);
-  for (int64_t run = 0; run < view.num_kv_heads * run_bytes; run += run_bytes) {
-    for (const int32_t first : {first_token, view.block_size + first_token}) {
-      body(run + first * row_bytes, num_tokens * row_bytes);
-      if (scale_bytes > 0) body(run + rows * row_bytes + first * scale_bytes, num_tokens * scale_bytes);
+  const KvRunLayout layout = MakeKvRunLayout(view.dtype, view.block_size, view.head_dim);
+  for (int64_t run = 0; run < view.num_kv_heads * layout.bytes(); run += layout.bytes()) {
+    for (const int64_t row : {layout.k_row(first_token), layout.v_row(first_token)}) {
+      body(run + row, num_tokens * layout.row_bytes);
+    }
+    if (layout.scale_bytes == 0) continue;
+    for (const int64_t scale : {layout.k_scale(first_token), layout.v_scale(first_token)}) {
+      body(run + scale, num_tokens * layout.scale_bytes);
     }
   }
 }

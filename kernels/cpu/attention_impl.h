@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/attention_kv.h"
 #include "kernels/cpu/vec16_math.h"
 #include "kernels/cpu/vector_kernels.h"
 
@@ -11,38 +12,6 @@
 // sums of values. Keys go in tiles of 16, converted to f32 once for all queries, and so do values, unless the task is
 // one row, whose few queries take them as they lie.
 namespace quire::attention {
-
-inline constexpr int kTileKeys = 16;
-
-// The task's scratch, cut up.
-struct Scratch {
-  [[gnu::always_inline]] explicit Scratch(const AttentionTask& task) {
-    padded = PaddedHeadDim(task.head_dim);
-    partial_size = PartialFloats(task.head_dim);
-    queries = task.scratch;
-    scores = queries + kMaxTaskQueries * padded;
-    tile = scores + kMaxTaskQueries * int64_t{kKeyChunk};
-    chunk = tile + kTileKeys * padded;
-    total = chunk + kMaxTaskQueries * partial_size;
-  }
-  int64_t padded;
-  int64_t partial_size;
-  float* queries;  // [query][padded], zeros behind head_dim
-  float* scores;   // [query][kKeyChunk], then weights
-  float* tile;     // keys: [padded / 16][key][16]; values: [key][padded]
-  float* chunk;    // [query][partial_size]
-  float* total;    // [query][partial_size]
-};
-
-// A half-open range of key positions.
-struct KeyRange {
-  int32_t begin;
-  int32_t end;
-  [[gnu::always_inline]] bool empty() const { return begin >= end; }
-  [[gnu::always_inline]] KeyRange Within(int32_t low, int32_t high) const {
-    return {begin > low ? begin : low, end < high ? end : high};
-  }
-};
 
 // The keys that row `row` sees.
 template <typename V>
@@ -56,77 +25,6 @@ KeyRange VisibleKeys(const AttentionTask& task, int32_t row) {
 template <typename V>
 KeyRange ChunkKeys(const AttentionTask& task, int32_t row, int32_t chunk) {
   return VisibleKeys<V>(task, row).Within(chunk * kKeyChunk, (chunk + 1) * kKeyChunk);
-}
-
-template <typename V>
-V LoadUpTo(const float* from, int64_t n) {
-  return n >= 16 ? V::Load(from) : V::LoadN(from, static_cast<int>(n));
-}
-
-template <typename V>
-V LoadUpTo(const uint16_t* from, int64_t n) {
-  return n >= 16 ? V::LoadF16(from) : V::LoadF16N(from, static_cast<int>(n));
-}
-
-// Vectors of the row go `step` floats apart; zeros behind `count` values.
-template <typename V, typename Element>
-void CopyRow(const Element* from, int64_t count, int64_t padded, float* to, int64_t step = 16) {
-  for (int64_t i = 0; i < padded; i += 16, to += step) LoadUpTo<V>(from + i, count - i).Store(to);
-}
-
-// Calls body(position, end, rows) for pieces of `keys` whose K (or, with `values`, V) rows lie one behind the other.
-template <typename V, typename Element, typename F>
-void ForRuns(const AttentionTask& task, KeyRange keys, bool values, F body) {
-  const Element* kv =
-      static_cast<const Element*>(task.kv) + (values ? int64_t{task.block_size} * task.head_dim : int64_t{0});
-  int32_t position = keys.begin;
-  while (position < keys.end) {
-    const int32_t block = position / task.block_size, offset = position - block * task.block_size;
-    const int32_t block_end = (block + 1) * task.block_size;
-    const int32_t end = block_end < keys.end ? block_end : keys.end;
-    body(position, end, kv + task.block_table[block] * task.block_stride + int64_t{offset} * task.head_dim);
-    position = end;
-  }
-}
-
-// Blocks are a few KiB, too short for the hardware to run ahead: ask for the rows of `keys` before they are needed. One
-// row of queries takes less time for a tile than memory for the next: it looks further ahead, and brings the values
-// into the second-level cache while it goes through the keys.
-inline constexpr int kRowTilesAhead = 4;
-
-template <typename V, typename Element>
-void FetchAhead(const AttentionTask& task, KeyRange keys, bool values) {
-  ForRuns<V, Element>(task, keys, values, [&](int32_t position, int32_t end, const Element* rows) {
-    const char* const stop = reinterpret_cast<const char*>(rows + int64_t{end - position} * task.head_dim);
-    for (const char* line = reinterpret_cast<const char*>(rows); line < stop; line += 64)
-      __builtin_prefetch(line, 0, 2);
-  });
-}
-
-// Fills the tile with the K rows (or, with `values`, V rows) of positions [first, first + 16) within `keys`; zeros
-// elsewhere.
-template <typename V, typename Element>
-void FillTile(const AttentionTask& task, int32_t first, KeyRange keys, bool values, const Scratch& scratch) {
-  const KeyRange wanted = keys.Within(first, first + kTileKeys);
-  if (wanted.end - wanted.begin < kTileKeys) {
-    for (int64_t i = 0; i < kTileKeys * scratch.padded; i += 16) V::Zero().Store(scratch.tile + i);
-  }
-  FetchAhead<V, Element>(task, keys.Within(first + kTileKeys, first + 2 * kTileKeys), values);
-  const int64_t row_step = values ? scratch.padded : 16, vector_step = values ? 16 : kTileKeys * 16;
-  ForRuns<V, Element>(task, wanted, values, [&](int32_t position, int32_t end, const Element* row) {
-    for (; position < end; ++position, row += task.head_dim) {
-      CopyRow<V>(row, task.head_dim, scratch.padded, scratch.tile + (position - first) * row_step, vector_step);
-    }
-  });
-}
-
-template <typename V>
-void LoadTile(const AttentionTask& task, int32_t first, KeyRange keys, bool values, const Scratch& scratch) {
-  if (task.kv_is_f16) {
-    FillTile<V, uint16_t>(task, first, keys, values, scratch);
-  } else {
-    FillTile<V, float>(task, first, keys, values, scratch);
-  }
 }
 
 // Lane j: dot product of the query with key j of the tile.
@@ -150,9 +48,11 @@ V DotTile(const float* query, const float* tile, int64_t padded) {
   return V::Sums(sums);
 }
 
-// Scores from dot products with the keys at positions first, first + 1, ...
+// Scores from dot products with the keys at positions first, first + 1, ... of the chunk that begins at `base`.
 template <typename V>
-V AdjustScores(const AttentionTask& task, int32_t head, int32_t query_position, int32_t first, V dots) {
+V AdjustScores(const AttentionTask& task, int32_t head, int32_t query_position, int32_t first, int32_t base,
+               const Scratch& scratch, V dots) {
+  if (HasScales<V>(task)) dots = dots * V::Load(scratch.key_scales + (first - base));
   V scores = dots * V::All(task.scale);
   if (task.softcap > 0) scores = V::All(task.softcap) * Tanh<V>(scores / V::All(task.softcap));
   if (task.slopes != nullptr) {
@@ -163,8 +63,8 @@ V AdjustScores(const AttentionTask& task, int32_t head, int32_t query_position, 
 }
 
 // The same of kHeads queries with the keys at `rows`, straight from the cache: sums[h][j] is still to be added up.
-template <typename V, int kHeads, typename Element>
-void DotRows(const Element* const* rows, int64_t dim, const float* queries, int64_t padded,
+template <typename V, int kHeads, DType kType>
+void DotRows(const std::byte* const* rows, int64_t dim, const float* queries, int64_t padded,
              V (&sums)[kHeads][kTileKeys]) {
   constexpr int kKeys = V::kSumVectors;
   for (int first = 0; first < kTileKeys; first += kKeys) {
@@ -177,7 +77,7 @@ void DotRows(const Element* const* rows, int64_t dim, const float* queries, int6
     for (int64_t i = 0; i < padded; i += 16) {
       V keys[kKeys];
 #pragma GCC unroll 8
-      for (int j = 0; j < kKeys; ++j) keys[j] = LoadUpTo<V>(rows[first + j] + i, dim - i);
+      for (int j = 0; j < kKeys; ++j) keys[j] = LoadStored<V, kType>(rows[first + j], i, dim - i);
 #pragma GCC unroll 8
       for (int h = 0; h < kHeads; ++h) {
         const V query = V::Load(queries + h * padded + i);
@@ -195,46 +95,45 @@ void DotRows(const Element* const* rows, int64_t dim, const float* queries, int6
 
 // Scores of the 16 keys at `rows`, the first one at position `first`, for the heads from `head` on of a task of one
 // row.
-template <typename V, int kHeads, typename Element>
-void ScoreRowForHeads(const AttentionTask& task, const Element* const* rows, int32_t first, int32_t base, int32_t head,
-                      const Scratch& scratch) {
+template <typename V, int kHeads, DType kType>
+void ScoreRowForHeads(const AttentionTask& task, const std::byte* const* rows, int32_t first, int32_t base,
+                      int32_t head, const Scratch& scratch) {
   for (; head + kHeads <= task.num_heads; head += kHeads) {
     V sums[kHeads][kTileKeys];
-    DotRows<V, kHeads>(rows, task.head_dim, scratch.queries + head * scratch.padded, scratch.padded, sums);
+    DotRows<V, kHeads, kType>(rows, task.head_dim, scratch.queries + head * scratch.padded, scratch.padded, sums);
     for (int h = 0; h < kHeads; ++h) {
-      AdjustScores<V>(task, head + h, task.first_position, first, V::Sums(sums[h]))
+      AdjustScores<V>(task, head + h, task.first_position, first, base, scratch, V::Sums(sums[h]))
           .Store(scratch.scores + (head + h) * kKeyChunk + (first - base));
     }
   }
-  if constexpr (kHeads > 1) ScoreRowForHeads<V, kHeads - 1>(task, rows, first, base, head, scratch);
+  if constexpr (kHeads > 1) ScoreRowForHeads<V, kHeads - 1, kType>(task, rows, first, base, head, scratch);
 }
 
 // ScoreChunk of a task of one row, which asks for its keys well ahead and for its values, too.
-template <typename V, typename Element>
+template <typename V, DType kType>
 void ScoreRow(const AttentionTask& task, int32_t chunk, KeyRange keys, const Scratch& scratch) {
   const int32_t begin = keys.begin / kTileKeys * kTileKeys;
-  FetchAhead<V, Element>(task, keys.Within(begin, begin + kRowTilesAhead * kTileKeys), /*values=*/false);
+  FetchAhead<V>(task, keys.Within(begin, begin + kRowTilesAhead * kTileKeys), /*values=*/false);
   for (int32_t first = begin; first < keys.end; first += kTileKeys) {
     const KeyRange wanted = keys.Within(first, first + kTileKeys);
     const int32_t ahead = first + kRowTilesAhead * kTileKeys;
-    FetchAhead<V, Element>(task, keys.Within(ahead, ahead + kTileKeys), /*values=*/false);
-    FetchAhead<V, Element>(task, wanted, /*values=*/true);
-    const Element* rows[kTileKeys];
-    ForRuns<V, Element>(task, wanted, /*values=*/false, [&](int32_t position, int32_t end, const Element* row) {
-      for (; position < end; ++position, row += task.head_dim) rows[position - first] = row;
+    FetchAhead<V>(task, keys.Within(ahead, ahead + kTileKeys), /*values=*/false);
+    FetchAhead<V>(task, wanted, /*values=*/true);
+    const std::byte* rows[kTileKeys];
+    ForRows<V>(task, wanted, /*values=*/false, [&](int32_t position, int32_t end, const std::byte* row) {
+      for (; position < end; ++position, row += task.row_stride) rows[position - first] = row;
     });
     // Scores of keys that are not there will not be looked at: any row will do for them.
     for (int32_t j = 0; j < wanted.begin - first; ++j) rows[j] = rows[wanted.begin - first];
     for (int32_t j = wanted.end - first; j < kTileKeys; ++j) rows[j] = rows[wanted.begin - first];
-    ScoreRowForHeads<V, V::kSumRows>(task, rows, first, chunk * kKeyChunk, 0, scratch);
+    ScoreRowForHeads<V, V::kSumRows, kType>(task, rows, first, chunk * kKeyChunk, 0, scratch);
   }
 }
 
 template <typename V>
 void ScoreChunk(const AttentionTask& task, int32_t chunk, KeyRange keys, const Scratch& scratch) {
   if (task.num_rows == 1) {
-    if (task.kv_is_f16) return ScoreRow<V, uint16_t>(task, chunk, keys, scratch);
-    return ScoreRow<V, float>(task, chunk, keys, scratch);
+    return WithKvType<V>(task.kv_dtype, [&]<DType kType>() { ScoreRow<V, kType>(task, chunk, keys, scratch); });
   }
   const int32_t base = chunk * kKeyChunk;
   for (int32_t first = keys.begin / kTileKeys * kTileKeys; first < keys.end; first += kTileKeys) {
@@ -244,7 +143,7 @@ void ScoreChunk(const AttentionTask& task, int32_t chunk, KeyRange keys, const S
       for (int32_t head = 0; head < task.num_heads; ++head) {
         const int64_t query = row * task.num_heads + head;
         const V dots = DotTile<V>(scratch.queries + query * scratch.padded, scratch.tile, scratch.padded);
-        AdjustScores<V>(task, head, task.first_position + row, first, dots)
+        AdjustScores<V>(task, head, task.first_position + row, first, base, scratch, dots)
             .Store(scratch.scores + query * kKeyChunk + (first - base));
       }
     }
@@ -252,9 +151,10 @@ void ScoreChunk(const AttentionTask& task, int32_t chunk, KeyRange keys, const S
 }
 
 // Turns the scores of `keys` (relative to the chunk) into weights exp(score - maximum), 0 outside of it in the vectors
-// that it touches. Writes maximum and sum.
+// that it touches. Writes maximum and sum. Then multiplies the weights by the keys' `value_scales`, unless that is
+// null.
 template <typename V>
-void WeighScores(KeyRange keys, float* scores, float* max_and_sum) {
+void WeighScores(KeyRange keys, const float* value_scales, float* scores, float* max_and_sum) {
   const int32_t begin = keys.begin / 16 * 16;
   const V low = V::All(static_cast<float>(keys.begin)), high = V::All(static_cast<float>(keys.end));
   const V nothing = V::All(-__builtin_inff());
@@ -270,17 +170,17 @@ void WeighScores(KeyRange keys, float* scores, float* max_and_sum) {
   V sum = V::Zero();
   for (int32_t j = begin; j < keys.end; j += 16) {
     const V weight = Exp<V>(V::Load(scores + j) - max);
-    weight.Store(scores + j);
     sum = sum + weight;
+    (value_scales == nullptr ? weight : weight * V::Load(value_scales + j)).Store(scores + j);
   }
   max_and_sum[0] = max.First();
   max_and_sum[1] = sum.Sum();
 }
 
 // acc[r] += sum over rows j in [begin, end), ascending, of weights[r][j] * rows[j - begin], for kRows queries and
-// kVectors * 16 dimensions, of which `count` are there. Rows are `stride` apart.
-template <typename V, int kRows, int kVectors, typename Element>
-void AddRows(const float* const* weights, int32_t begin, int32_t end, const Element* rows, int64_t stride,
+// kVectors * 16 dimensions from `at` on, of which `count` are there. Rows are `stride` bytes apart.
+template <typename V, int kRows, int kVectors, DType kType>
+void AddRows(const float* const* weights, int32_t begin, int32_t end, const std::byte* rows, int64_t stride,
              int64_t count, float* const* acc, int64_t at) {
   V sums[kRows][kVectors];
 #pragma GCC unroll 8
@@ -291,7 +191,7 @@ void AddRows(const float* const* weights, int32_t begin, int32_t end, const Elem
   for (int32_t j = begin; j < end; ++j, rows += stride) {
     V values[kVectors];
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) values[v] = LoadUpTo<V>(rows + 16 * v, count - 16 * v);
+    for (int v = 0; v < kVectors; ++v) values[v] = LoadStored<V, kType>(rows, at + 16 * v, count - 16 * v);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const V weight = V::All(weights[r][j]);
@@ -307,22 +207,24 @@ void AddRows(const float* const* weights, int32_t begin, int32_t end, const Elem
 }
 
 // The same for all `dim` dimensions; `keys` counts as the weights do.
-template <typename V, int kRows, typename Element>
-void AddRows(const float* const* weights, KeyRange keys, const Element* rows, int64_t stride, int64_t dim,
+template <typename V, int kRows, DType kType>
+void AddRows(const float* const* weights, KeyRange keys, const std::byte* rows, int64_t stride, int64_t dim,
              float* const* acc) {
   if (keys.empty()) return;
   constexpr int64_t kWide = 16 * V::kSumVectors;
   int64_t i = 0;
   for (; i + kWide <= dim; i += kWide) {
-    AddRows<V, kRows, V::kSumVectors>(weights, keys.begin, keys.end, rows + i, stride, kWide, acc, i);
+    AddRows<V, kRows, V::kSumVectors, kType>(weights, keys.begin, keys.end, rows, stride, kWide, acc, i);
   }
-  for (; i < dim; i += 16) AddRows<V, kRows, 1>(weights, keys.begin, keys.end, rows + i, stride, dim - i, acc, i);
+  for (; i < dim; i += 16) AddRows<V, kRows, 1, kType>(weights, keys.begin, keys.end, rows, stride, dim - i, acc, i);
 }
 
 // Keys [keys.begin, keys.end) of the tile.
 template <typename V, int kRows>
 void AddValues(const float* const* weights, KeyRange keys, const Scratch& scratch, float* const* acc) {
-  AddRows<V, kRows>(weights, keys, scratch.tile + keys.begin * scratch.padded, scratch.padded, scratch.padded, acc);
+  const int64_t stride = scratch.padded * static_cast<int64_t>(sizeof(float));
+  const std::byte* const rows = reinterpret_cast<const std::byte*>(scratch.tile) + keys.begin * stride;
+  AddRows<V, kRows, DType::kF32>(weights, keys, rows, stride, scratch.padded, acc);
 }
 
 // The values of one tile for kRows queries from `query` on. Keys that all of them see are taken together; those that
@@ -363,7 +265,7 @@ void SumTile(const AttentionTask& task, int32_t chunk, int32_t first, int64_t qu
 }
 
 // The values of `keys` for the heads from `head` on of a task of one row, straight from the cache.
-template <typename V, int kHeads, typename Element>
+template <typename V, int kHeads, DType kType>
 void SumRowForHeads(const AttentionTask& task, int32_t chunk, KeyRange keys, int32_t head, const Scratch& scratch) {
   for (; head + kHeads <= task.num_heads; head += kHeads) {
     const float* weights[kHeads];
@@ -373,19 +275,19 @@ void SumRowForHeads(const AttentionTask& task, int32_t chunk, KeyRange keys, int
       acc[h] = scratch.chunk + (head + h) * scratch.partial_size;
     }
     const int32_t base = chunk * kKeyChunk;
-    ForRuns<V, Element>(task, keys, /*values=*/true, [&](int32_t position, int32_t end, const Element* rows) {
-      FetchAhead<V, Element>(task, keys.Within(end, 2 * end - position), /*values=*/true);
-      AddRows<V, kHeads>(weights, {position - base, end - base}, rows, task.head_dim, task.head_dim, acc);
+    ForRows<V>(task, keys, /*values=*/true, [&](int32_t position, int32_t end, const std::byte* rows) {
+      FetchAhead<V>(task, keys.Within(end, 2 * end - position), /*values=*/true);
+      AddRows<V, kHeads, kType>(weights, {position - base, end - base}, rows, task.row_stride, task.head_dim, acc);
     });
   }
-  if constexpr (kHeads > 1) SumRowForHeads<V, kHeads - 1, Element>(task, chunk, keys, head, scratch);
+  if constexpr (kHeads > 1) SumRowForHeads<V, kHeads - 1, kType>(task, chunk, keys, head, scratch);
 }
 
 template <typename V>
 void SumChunk(const AttentionTask& task, int32_t chunk, KeyRange keys, const Scratch& scratch) {
   if (task.num_rows == 1) {
-    if (task.kv_is_f16) return SumRowForHeads<V, V::kSumRows, uint16_t>(task, chunk, keys, 0, scratch);
-    return SumRowForHeads<V, V::kSumRows, float>(task, chunk, keys, 0, scratch);
+    return WithKvType<V>(task.kv_dtype,
+                         [&]<DType kType>() { SumRowForHeads<V, V::kSumRows, kType>(task, chunk, keys, 0, scratch); });
   }
   // Later rows begin and end to see keys later.
   const int32_t all_begin = ChunkKeys<V>(task, task.num_rows - 1, chunk).begin;
@@ -405,12 +307,13 @@ void AttendChunk(const AttentionTask& task, int32_t chunk, const Scratch& scratc
   const int64_t num_queries = int64_t{task.num_rows} * task.num_heads;
   for (int64_t i = 0; i < num_queries * scratch.partial_size; i += 16) V::Zero().Store(scratch.chunk + i);
   if (keys.empty()) return;
+  if (HasScales<V>(task)) LoadScales<V>(task, keys, base, scratch);
   ScoreChunk<V>(task, chunk, keys, scratch);
   for (int64_t query = 0; query < num_queries; ++query) {
     const KeyRange own = ChunkKeys<V>(task, static_cast<int32_t>(query / task.num_heads), chunk);
     if (own.empty()) continue;
-    WeighScores<V>({own.begin - base, own.end - base}, scratch.scores + query * kKeyChunk,
-                   scratch.chunk + query * scratch.partial_size + scratch.padded);
+    WeighScores<V>({own.begin - base, own.end - base}, HasScales<V>(task) ? scratch.value_scales : nullptr,
+                   scratch.scores + query * kKeyChunk, scratch.chunk + query * scratch.partial_size + scratch.padded);
   }
   SumChunk<V>(task, chunk, keys, scratch);
 }
@@ -463,8 +366,9 @@ void Attend(const AttentionTask& task) {
   const int64_t num_queries = int64_t{task.num_rows} * task.num_heads;
   for (int64_t query = 0; query < num_queries; ++query) {
     const int64_t row = query / task.num_heads, head = query % task.num_heads;
-    CopyRow<V>(task.q + row * task.q_stride + head * task.head_dim, task.head_dim, scratch.padded,
-               scratch.queries + query * scratch.padded);
+    const float* const from = task.q + row * task.q_stride + head * task.head_dim;
+    float* const to = scratch.queries + query * scratch.padded;
+    for (int64_t i = 0; i < scratch.padded; i += 16) LoadUpTo<V>(from + i, task.head_dim - i).Store(to + i);
     V::Zero().Store(scratch.total + query * scratch.partial_size + scratch.padded);
   }
   for (int32_t chunk = task.chunk_begin; chunk < task.chunk_end; ++chunk) {

@@ -56,9 +56,14 @@ AttentionTask AttentionJob::TaskOf(const AttentionItem& item, int thread) const 
   task.num_heads = item.num_heads;
   task.head_dim = kv.head_dim;
   task.first_position = tile.first_position;
-  task.kv_is_f16 = kv.dtype == DType::kF16;
-  task.kv = task.kv_is_f16 ? static_cast<const void*>(KvRun<uint16_t>(kv, 0, kv_head)) : KvRun<float>(kv, 0, kv_head);
-  task.block_stride = int64_t{2} * kv.block_size * kv.head_dim * kv.num_kv_heads;
+  const KvRunLayout layout = LayoutOf(kv);
+  task.kv = KvRun(kv, layout, 0, kv_head);
+  task.kv_dtype = kv.dtype;
+  task.block_stride = kv.num_kv_heads * layout.bytes();
+  task.row_stride = layout.row_bytes;
+  task.values_at = layout.v_row(0);
+  task.key_scales_at = layout.k_scale(0);
+  task.value_scales_at = layout.v_scale(0);
   task.block_size = kv.block_size;
   task.block_table = plan.batch().block_tables.data() + tile.sequence * plan.batch().block_table_stride;
   task.chunk_begin = item.chunk_begin;
@@ -114,7 +119,7 @@ absl::Status CpuOps::PagedAttention(const PagedAttentionParams& params) {
   if (params.plan == nullptr) return absl::InvalidArgumentError("PagedAttention: no plan");
   const auto& plan = static_cast<const CpuAttentionPlan&>(*params.plan);
   QUIRE_RETURN_IF_ERROR(CheckPagedAttention(params, plan.batch()));
-  QUIRE_RETURN_IF_ERROR(CheckKvType("PagedAttention", params.kv, {DType::kF16, DType::kF32}));
+  QUIRE_RETURN_IF_ERROR(CheckKvType("PagedAttention", params.kv, kCpuKvTypes));
   const AttentionSplit& split =
       plan.SplitFor({params.num_heads, params.kv.num_kv_heads, params.kv.head_dim, params.window});
   QUIRE_RETURN_IF_ERROR(ReserveAttentionMemory(params.kv.head_dim, split.partial_floats));

@@ -1,5 +1,6 @@
 #include "kernels/cpu/cpu_backend.h"
 
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_format.h"
@@ -28,7 +29,9 @@ class CpuBackend : public Backend {
   std::string Describe() const override { return absl::StrFormat("cpu %s %d threads", name_, ops_.num_threads()); }
   absl::StatusOr<Buffer> Allocate(int64_t bytes) override { return AllocateHugeMemory(bytes); }
   DType default_kv_dtype(DType model) const override { return model == DType::kF32 ? DType::kF32 : DType::kF16; }
-  bool supports_kv_dtype(DType dtype) const override { return dtype == DType::kF16 || dtype == DType::kF32; }
+  bool supports_kv_dtype(DType dtype) const override {
+    return std::find(kCpuKvTypes.begin(), kCpuKvTypes.end(), dtype) != kCpuKvTypes.end();
+  }
   Ops& ops() override { return ops_; }
 
  private:

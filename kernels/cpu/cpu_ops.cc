@@ -19,7 +19,7 @@ constexpr int64_t kLeastHeadsPerThread = 4;
 
 absl::Status CheckRope(const RopeAndStoreKvParams& params) {
   QUIRE_RETURN_IF_ERROR(CheckRopeAndStoreKv(params));
-  return CheckKvType("RopeAndStoreKv", params.kv, {DType::kF16, DType::kF32});
+  return CheckKvType("RopeAndStoreKv", params.kv, kCpuKvTypes);
 }
 
 // RopeAndStoreKv, head by head: of q, then of k, then of v.
@@ -29,6 +29,7 @@ struct RopeJob {
   F32Matrix cos_sin;
   absl::Span<const int32_t> slot_mapping;
   PagedKvView kv;
+  KvRunLayout layout;
   int64_t num_q;
 
   RopeJob(const VectorKernels& vector_in, const RopeAndStoreKvParams& params)
@@ -37,6 +38,7 @@ struct RopeJob {
         cos_sin(params.cos_sin.f32()),
         slot_mapping(params.slot_mapping),
         kv(params.kv),
+        layout(LayoutOf(params.kv)),
         num_q(params.num_heads) {}
 
   int64_t num_heads() const { return num_q + 2 * kv.num_kv_heads; }
@@ -46,20 +48,26 @@ struct RopeJob {
     const int64_t of_kv = head - num_q, of_v = of_kv - kv.num_kv_heads;
     if (of_v < 0) vector.rotate(cos_sin.row(row), cos_sin.cols / 2, x);
     if (of_kv < 0) return;
-    const int64_t block = slot_mapping[row] / kv.block_size, offset = slot_mapping[row] % kv.block_size;
+    const int32_t block = slot_mapping[row] / kv.block_size, offset = slot_mapping[row] % kv.block_size;
+    std::byte* const run = KvRun(kv, layout, block, of_v < 0 ? of_kv : of_v);
     if (of_v < 0) {
-      Store(x, block, of_kv, offset);
+      Store(x, run + layout.k_row(offset), run + layout.k_scale(offset));
     } else {
-      Store(x, block, of_v, kv.block_size + offset);  // V follows the block's K
+      Store(x, run + layout.v_row(offset), run + layout.v_scale(offset));
     }
   }
 
-  void Store(const float* x, int64_t block, int64_t head, int64_t offset) const {
+  void Store(const float* x, std::byte* row, std::byte* scale) const {
     const int64_t dim = kv.head_dim;
-    if (kv.dtype == DType::kF16) {
-      vector.store_f16(x, KvRun<uint16_t>(kv, block, head) + offset * dim, dim);
-    } else {
-      std::copy_n(x, dim, KvRun<float>(kv, block, head) + offset * dim);
+    switch (kv.dtype) {
+      case DType::kF16:
+        return vector.store_f16(x, reinterpret_cast<uint16_t*>(row), dim);
+      case DType::kBf16:
+        return vector.store_bf16(x, reinterpret_cast<uint16_t*>(row), dim);
+      case DType::kI8:
+        return vector.store_int8(x, reinterpret_cast<int8_t*>(row), reinterpret_cast<float*>(scale), dim);
+      default:
+        std::copy_n(x, dim, reinterpret_cast<float*>(row));
     }
   }
 };

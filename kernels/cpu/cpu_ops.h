@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <vector>
 
@@ -12,6 +13,9 @@
 #include "kernels/host_ops.h"
 
 namespace quire {
+
+// What K and V may be stored as.
+inline constexpr std::initializer_list<DType> kCpuKvTypes = {DType::kF32, DType::kF16, DType::kBf16, DType::kI8};
 
 // The ops of the CPU backend: checks, and loops of the kernels of one instruction set. Loops gather in a program that
 // runs as one job of the pool: at the end of the op, or, within a step, as late as possible.

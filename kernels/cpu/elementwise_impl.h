@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/base/kv_layout.h"
 #include "kernels/cpu/vec16_math.h"
 
 // Row kernels of VectorKernels over a Vec16 type V. Included by the instruction-set units only.
@@ -60,6 +61,29 @@ void Rotate(const float* cos_sin, int64_t half, float* head) {
 template <typename V>
 void StoreF16(const float* x, uint16_t* out, int64_t count) {
   ForVectors<V>(count, [&](int64_t i, int n) { LoadUpTo<V>(x + i, n).StoreF16N(out + i, n); });
+}
+
+template <typename V>
+void StoreBf16(const float* x, uint16_t* out, int64_t count) {
+  ForVectors<V>(count, [&](int64_t i, int n) { LoadUpTo<V>(x + i, n).StoreBf16N(out + i, n); });
+}
+
+template <typename V>
+void StoreInt8(const float* x, int8_t* out, float* scale, int64_t count) {
+  V largest = V::Zero(), finite = V::Zero();  // NaN in place of 0: something is not
+  ForVectors<V>(count, [&](int64_t i, int n) {
+    const V value = LoadUpTo<V>(x + i, n);
+    largest = V::Max(V::Max(value, V::Zero() - value), largest);
+    finite = V::Fma(value, V::Zero(), finite);
+  });
+  const float highest = largest.Highest(), zero_or_nan = finite.Sum();
+  *scale = zero_or_nan == 0 ? KvInt8Scale(highest) : zero_or_nan;
+  if (zero_or_nan == 0) {
+    const V factor = V::All(KvInt8Factor(highest));
+    ForVectors<V>(count, [&](int64_t i, int n) { (LoadUpTo<V>(x + i, n) * factor).StoreI8N(out + i, n); });
+  } else {
+    ForVectors<V>(count, [&](int64_t i, int n) { V::Zero().StoreI8N(out + i, n); });
+  }
 }
 
 template <typename V>

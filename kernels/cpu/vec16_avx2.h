@@ -33,6 +33,24 @@ struct Vec16 {
     for (int l = 0; l < n; ++l) values[l] = p[l];
     return LoadF16(values);
   }
+  static Vec16 LoadBf16(const uint16_t* p) {
+    return {FromBf16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+            FromBf16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
+  }
+  static Vec16 LoadBf16N(const uint16_t* p, int n) {
+    uint16_t values[16] = {};
+    for (int l = 0; l < n; ++l) values[l] = p[l];
+    return LoadBf16(values);
+  }
+  static Vec16 LoadI8(const int8_t* p) {
+    return {FromI8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))),
+            FromI8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8)))};
+  }
+  static Vec16 LoadI8N(const int8_t* p, int n) {
+    int8_t values[16] = {};
+    for (int l = 0; l < n; ++l) values[l] = p[l];
+    return LoadI8(values);
+  }
   void Store(float* p) const {
     _mm256_storeu_ps(p, low);
     _mm256_storeu_ps(p + 8, high);
@@ -45,6 +63,20 @@ struct Vec16 {
     uint16_t values[16];
     _mm_storeu_si128(reinterpret_cast<__m128i*>(values), SaturatedF16(low));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(values + 8), SaturatedF16(high));
+    for (int l = 0; l < n; ++l) p[l] = values[l];
+  }
+  void StoreBf16N(uint16_t* p, int n) const {
+    uint16_t values[16];
+    const __m256i packed = _mm256_packus_epi32(Bf16Of(low), Bf16Of(high));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(values), _mm256_permute4x64_epi64(packed, 0xd8));
+    for (int l = 0; l < n; ++l) p[l] = values[l];
+  }
+  void StoreI8N(int8_t* p, int n) const {
+    int8_t values[16];
+    const __m256i pairs = _mm256_packs_epi32(_mm256_cvtps_epi32(low), _mm256_cvtps_epi32(high));
+    const __m256i words = _mm256_permute4x64_epi64(pairs, 0xd8);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(values),
+                     _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
     for (int l = 0; l < n; ++l) p[l] = values[l];
   }
   float First() const { return _mm256_cvtss_f32(low); }
@@ -94,6 +126,17 @@ struct Vec16 {
     // min and max give their second operand if either is NaN.
     x = _mm256_max_ps(_mm256_set1_ps(-65504.0f), _mm256_min_ps(_mm256_set1_ps(65504.0f), x));
     return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+  static __m256 FromBf16(__m128i x) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16)); }
+  static __m256 FromI8(__m128i x) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x)); }
+  // In the low halves of the lanes.
+  static __m256i Bf16Of(__m256 x) {
+    const __m256i bits = _mm256_castps_si256(x), high = _mm256_srli_epi32(bits, 16);
+    const __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
+    const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+    const __m256i nan = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
+    const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    return _mm256_blendv_epi8(_mm256_srli_epi32(rounded, 16), nan, is_nan);
   }
   static __m256 MulPow2(__m256 x, __m256 shifted) {
     const __m256i exponent = _mm256_slli_epi32(_mm256_castps_si256(shifted), 23);

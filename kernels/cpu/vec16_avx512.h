@@ -26,6 +26,10 @@ struct Vec16 {
     return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
   }
   static Vec16 LoadF16N(const uint16_t* p, int n) { return {_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(First(n), p))}; }
+  static Vec16 LoadBf16(const uint16_t* p) { return FromBf16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+  static Vec16 LoadBf16N(const uint16_t* p, int n) { return FromBf16(_mm256_maskz_loadu_epi16(First(n), p)); }
+  static Vec16 LoadI8(const int8_t* p) { return FromI8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+  static Vec16 LoadI8N(const int8_t* p, int n) { return FromI8(_mm_maskz_loadu_epi8(First(n), p)); }
   void Store(float* p) const { _mm512_storeu_ps(p, v); }
   void StoreN(float* p, int n) const { _mm512_mask_storeu_ps(p, First(n), v); }
   void StoreF16N(uint16_t* p, int n) const {
@@ -34,6 +38,18 @@ struct Vec16 {
     const __m512 low = _mm512_min_ps(limit, v);
     const __m512 x = _mm512_max_ps(_mm512_set1_ps(-65504.0f), low);
     _mm256_mask_storeu_epi16(p, First(n), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+  void StoreBf16N(uint16_t* p, int n) const {
+    const __m512i bits = _mm512_castps_si512(v), high = _mm512_srli_epi32(bits, 16);
+    const __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    const __m512i nan = _mm512_or_si512(high, _mm512_set1_epi32(0x40));
+    const __m512i result =
+        _mm512_mask_mov_epi32(_mm512_srli_epi32(rounded, 16), _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), nan);
+    _mm256_mask_storeu_epi16(p, First(n), _mm512_cvtepi32_epi16(result));
+  }
+  void StoreI8N(int8_t* p, int n) const {
+    _mm_mask_storeu_epi8(p, First(n), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
   }
   float First() const { return _mm512_cvtss_f32(v); }
 
@@ -80,6 +96,8 @@ struct Vec16 {
   }
 
  private:
+  static Vec16 FromBf16(__m256i x) { return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16))}; }
+  static Vec16 FromI8(__m128i x) { return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(x))}; }
   template <int kLow, int kHigh>
   static __m512 AddQuarters(__m512 a, __m512 b) {
     return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, kLow), _mm512_shuffle_f32x4(a, b, kHigh));

@@ -48,6 +48,14 @@ struct Vec16 {
   static Vec16 LoadF16N(const uint16_t* p, int n) {
     return Make([=](int l) { return l < n ? F16ToF32(p[l]) : 0.0f; });
   }
+  static Vec16 LoadBf16(const uint16_t* p) { return LoadBf16N(p, 16); }
+  static Vec16 LoadBf16N(const uint16_t* p, int n) {
+    return Make([=](int l) { return l < n ? Bf16ToF32(p[l]) : 0.0f; });
+  }
+  static Vec16 LoadI8(const int8_t* p) { return LoadI8N(p, 16); }
+  static Vec16 LoadI8N(const int8_t* p, int n) {
+    return Make([=](int l) { return l < n ? static_cast<float>(p[l]) : 0.0f; });
+  }
   void Store(float* p) const { StoreN(p, 16); }
   void StoreN(float* p, int n) const {
     for (int l = 0; l < n; ++l) p[l] = lanes[l];
@@ -58,6 +66,13 @@ struct Vec16 {
       const float x = lanes[l];
       p[l] = F32ToF16(x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x);
     }
+  }
+  void StoreBf16N(uint16_t* p, int n) const {
+    for (int l = 0; l < n; ++l) p[l] = F32ToBf16(lanes[l]);
+  }
+  // Nearest even. REQUIRES: that lies within -128 .. 127.
+  void StoreI8N(int8_t* p, int n) const {
+    for (int l = 0; l < n; ++l) p[l] = static_cast<int8_t>(std::nearbyint(lanes[l]));
   }
   float First() const { return lanes[0]; }
 

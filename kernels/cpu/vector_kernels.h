@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+
+#include "kernels/base/dtype.h"
 
 // What passes between the portable part of the CPU ops (other than linear layers: gemm_kernels.h) and their
 // instruction-set units: plain data and pointers to functions, nothing that the linker could merge between units with
@@ -28,9 +31,15 @@ struct AttentionTask {
   int32_t head_dim = 0;
   int32_t first_position = 0;  // of row 0; row r is at first_position + r
 
-  const void* kv = nullptr;  // K row 0 of block 0 of this head; f16 or f32
-  bool kv_is_f16 = false;
-  int64_t block_stride = 0;  // elements from a block to the next
+  const std::byte* kv = nullptr;  // this head's run of block 0 (kernels/base/kv_layout.h)
+  DType kv_dtype = DType::kF16;   // f32, f16, bf16 or int8
+  // Bytes from a block to the next, from a row to the next, from a run to its first V row, and to the scales of K and
+  // of V, if it has any.
+  int64_t block_stride = 0;
+  int64_t row_stride = 0;
+  int64_t values_at = 0;
+  int64_t key_scales_at = 0;
+  int64_t value_scales_at = 0;
   int32_t block_size = 0;
   const int32_t* block_table = nullptr;
   int32_t chunk_begin = 0;  // chunks [chunk_begin, chunk_end) of kKeyChunk keys are looked at
@@ -50,10 +59,10 @@ struct AttentionTask {
 [[gnu::always_inline]] constexpr int64_t PaddedHeadDim(int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
 // One query's result of one chunk: sum of weights * V, then 16 floats with maximum and sum in the first two.
 [[gnu::always_inline]] constexpr int64_t PartialFloats(int64_t head_dim) { return PaddedHeadDim(head_dim) + 16; }
-// Queries, scores, tile of 16 keys or values, result of a chunk, result of all so far.
+// Queries, scores, tile of 16 keys or values, result of a chunk, result of all so far, scales of a chunk's K and V.
 [[gnu::always_inline]] constexpr int64_t AttentionScratchFloats(int64_t head_dim) {
   return kMaxTaskQueries * (PaddedHeadDim(head_dim) + kKeyChunk + 2 * PartialFloats(head_dim)) +
-         16 * PaddedHeadDim(head_dim);
+         16 * PaddedHeadDim(head_dim) + 2 * kKeyChunk;
 }
 
 struct VectorKernels {
@@ -66,6 +75,9 @@ struct VectorKernels {
   void (*rotate)(const float* cos_sin, int64_t half, float* head) = nullptr;
   // f16, saturating.
   void (*store_f16)(const float* x, uint16_t* out, int64_t n) = nullptr;
+  void (*store_bf16)(const float* x, uint16_t* out, int64_t n) = nullptr;
+  // A row and its scale: kernels/base/kv_layout.h has the rule.
+  void (*store_int8)(const float* x, int8_t* out, float* scale, int64_t n) = nullptr;
   // out[n] = silu(gate[n]) * up[n].
   void (*silu_mul)(const float* gate, const float* up, float* out, int64_t n) = nullptr;
   // Runs the task's chunks.

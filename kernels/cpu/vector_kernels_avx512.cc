@@ -12,6 +12,8 @@ const VectorKernels& VectorKernelsAvx512() {
       .add_rms_norm = elementwise::AddRmsNorm<V>,
       .rotate = elementwise::Rotate<V>,
       .store_f16 = elementwise::StoreF16<V>,
+      .store_bf16 = elementwise::StoreBf16<V>,
+      .store_int8 = elementwise::StoreInt8<V>,
       .silu_mul = elementwise::SiluMul<V>,
       .attend = attention::Attend<V>,
       .merge_partials = attention::MergePartials<V>,

@@ -4,13 +4,15 @@
 
 #include <cstdint>
 
-// The paged KV cache as kernels see it: [block][kv_head] runs of [K: slot x D | V: slot x D], and for int8 one f32
-// scale a slot and head behind them, [K: slot | V: slot]. All runs begin at multiples of 16 bytes.
+#include "kernels/base/kv_layout.h"
+
+// The paged KV cache as kernels see it: [block][kv_head] runs (kernels/base/kv_layout.h), which begin at multiples of
+// 16 bytes.
 namespace quire::cuda {
 
 // How K and V are stored.
 //   kE4m3  value = stored * scale, one scale for all K and one for all V of a layer
-//   kInt8  value = stored * scale, a scale a token and head: absmax / 127
+//   kInt8  value = stored * scale, a scale a token and head
 enum class KvStorage : int32_t { kF16, kBf16, kE4m3, kInt8 };
 
 struct KvCacheView {
@@ -26,23 +28,25 @@ struct KvCacheView {
   }
   __host__ __device__ int64_t row_bytes() const { return head_dim * element_bytes(); }
   // Of one block and head.
-  __host__ __device__ int64_t run_bytes() const {
-    const int64_t scales = storage == KvStorage::kInt8 ? int64_t{2} * block_size * 4 : 0;
-    return int64_t{2} * block_size * row_bytes() + scales;
+  __host__ __device__ KvRunLayout layout() const {
+    return {block_size, row_bytes(), storage == KvStorage::kInt8 ? 4 : 0};
   }
+  __host__ __device__ int64_t run_bytes() const { return layout().bytes(); }
   __host__ __device__ int64_t block_bytes() const { return num_kv_heads * run_bytes(); }
 
   __host__ __device__ unsigned char* run(int64_t block, int32_t kv_head) const {
     return data + (block * num_kv_heads + kv_head) * run_bytes();
   }
   // K of a slot of a run; V lies block_size rows behind.
-  __host__ __device__ unsigned char* k_row(unsigned char* run, int32_t slot) const { return run + slot * row_bytes(); }
+  __host__ __device__ unsigned char* k_row(unsigned char* run, int32_t slot) const {
+    return run + layout().k_row(slot);
+  }
   __host__ __device__ unsigned char* v_row(unsigned char* run, int32_t slot) const {
-    return run + (block_size + slot) * row_bytes();
+    return run + layout().v_row(slot);
   }
   // kInt8: the scales of K by slot; those of V lie block_size floats behind.
   __host__ __device__ float* k_scales(unsigned char* run) const {
-    return reinterpret_cast<float*>(run + int64_t{2} * block_size * row_bytes());
+    return reinterpret_cast<float*>(run + layout().k_scale(0));
   }
 };
 

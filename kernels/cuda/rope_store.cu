@@ -26,9 +26,8 @@ __device__ __forceinline__ void StoreRow(unsigned char* row, float* scale_of_slo
     }
     largest = WarpMax(largest);
     finite = __all_sync(0xffffffffu, finite) != 0;
-    inverse = finite && largest > 0 ? 127.0f / largest : 0.0f;
-    // A NaN among the scales is seen by whoever reads the row.
-    if (lane == 0) *scale_of_slot = finite ? largest / 127.0f : NAN;
+    inverse = KvInt8Factor(largest);
+    if (lane == 0) *scale_of_slot = finite ? KvInt8Scale(largest) : NAN;
     if (!finite) {
       for (int d = lane; d < dim; d += 32) row[d] = 0;
       return;

@@ -13,9 +13,11 @@ struct SequenceKv {
   const PagedKvView& kv;
   const int32_t* block_table;
   int64_t kv_head;
+  KvRunLayout layout = LayoutOf(kv);
 
   const float* k(int64_t position) const {
-    return KvRun<float>(kv, block_table[position / kv.block_size], kv_head) + position % kv.block_size * kv.head_dim;
+    const std::byte* run = KvRun(kv, layout, block_table[position / kv.block_size], kv_head);
+    return reinterpret_cast<const float*>(run + layout.k_row(static_cast<int32_t>(position % kv.block_size)));
   }
   const float* v(int64_t position) const { return k(position) + int64_t{kv.block_size} * kv.head_dim; }
 };

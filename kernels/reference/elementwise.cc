@@ -47,17 +47,18 @@ absl::Status ReferenceOps::RopeAndStoreKv(const RopeAndStoreKvParams& params) {
   const PagedKvView& kv = params.kv;
   QUIRE_RETURN_IF_ERROR(CheckKvType("RopeAndStoreKv", kv, {DType::kF32}));
   const F32Matrix qkv = params.qkv.f32(), cos_sin = params.cos_sin.f32();
+  const KvRunLayout layout = LayoutOf(kv);
   const int64_t dim = kv.head_dim, num_heads = params.num_heads;
   pool_.ParallelFor(qkv.rows, 8, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       float* row = qkv.row(t);
       for (int64_t h = 0; h < num_heads + kv.num_kv_heads; ++h) Rotate(cos_sin.row(t), cos_sin.cols, row + h * dim);
-      const int64_t block = params.slot_mapping[t] / kv.block_size, offset = params.slot_mapping[t] % kv.block_size;
+      const int32_t block = params.slot_mapping[t] / kv.block_size, offset = params.slot_mapping[t] % kv.block_size;
       for (int64_t h = 0; h < kv.num_kv_heads; ++h) {
-        float* k = KvRun<float>(kv, block, h) + offset * dim;
-        float* v = k + kv.block_size * dim;
-        std::copy_n(row + (num_heads + h) * dim, dim, k);
-        std::copy_n(row + (num_heads + kv.num_kv_heads + h) * dim, dim, v);
+        std::byte* const run = KvRun(kv, layout, block, h);
+        std::copy_n(row + (num_heads + h) * dim, dim, reinterpret_cast<float*>(run + layout.k_row(offset)));
+        std::copy_n(row + (num_heads + kv.num_kv_heads + h) * dim, dim,
+                    reinterpret_cast<float*>(run + layout.v_row(offset)));
       }
     }
   });

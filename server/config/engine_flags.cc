@@ -103,8 +103,9 @@ void AddPoolFlags(CLI::App& app, EngineOptions& options) {
       ->type_name("BYTES");
   app.add_option_function<std::string>(
          "--kv-cache-dtype", [&options](const std::string& text) { SetKvDType(text, options); },
-         "auto, f32, f16, or on cuda f16, bf16, fp8_e4m3, int8; auto: the model's own type of 16 bits on cuda, f32 on "
-         "reference, on cpu f16 and for models whose files are float32 f32")
+         "auto, f32, f16, bf16, int8 (a scale a token and head), or on cuda f16, bf16, fp8_e4m3, int8; auto: the "
+         "model's "
+         "own type of 16 bits on cuda, f32 on reference, on cpu f16 and for models whose files are float32 f32")
       ->default_str("auto");
 }
 

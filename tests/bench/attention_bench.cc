@@ -1,8 +1,9 @@
-// Speed of paged attention with SmolLM2's heads over shuffled blocks: decode as bytes of K and V a second against plain
-// reads of the same blocks in the same order, prefill as operations a second. Best and median of the rounds; processor
-// time, too, which other processes disturb less.
+// Speed of paged attention with SmolLM2's heads over shuffled blocks, for each type of KV cache: decode as bytes of K
+// and V (scales included) a second against plain reads of the same blocks in the same order, prefill as operations a
+// second. Best and median of the rounds, in which the types take turns; processor time, too, which other processes
+// disturb less.
 //
-//   attention_bench [threads=2] [rounds=9]
+//   attention_bench [threads=2] [rounds=9] [isa, all by default]
 
 #include <algorithm>
 #include <cstdio>
@@ -10,9 +11,11 @@
 #include <memory>
 #include <numeric>
 #include <random>
+#include <string_view>
 #include <vector>
 
 #include "kernels/base/check.h"
+#include "kernels/base/kv_layout.h"
 #include "kernels/factory.h"
 #include "tests/bench/bench_util.h"
 #include "tests/bench/gemm_peak.h"
@@ -30,12 +33,34 @@ struct Case {
 constexpr Case kCases[] = {
     {"decode", 1, 1, 160, 30}, {"decode", 32, 1, 160, 30}, {"decode", 64, 1, 1024, 4}, {"prefill", 1, 512, 512, 30}};
 
-// One step's batch over caches of random f16 values.
+constexpr DType kTypes[] = {DType::kF16, DType::kBf16, DType::kI8};
+
+// Blocks of random values, of magnitudes up to 2.
+void FillBlocks(const PagedKvView& kv, std::mt19937& random, Buffer& memory) {
+  const KvRunLayout layout = MakeKvRunLayout(kv.dtype, kv.block_size, kv.head_dim);
+  for (int64_t at = 0; at < memory.bytes(); at += layout.bytes()) {
+    std::byte* const run = memory.as<std::byte>() + at;
+    auto* const halves = reinterpret_cast<uint16_t*>(run);
+    for (int64_t i = 0; i < layout.k_scale(0) / 2; ++i) {
+      const auto bits = static_cast<uint16_t>(random());
+      halves[i] = kv.dtype == DType::kF16    ? (bits & 0x83ff) | 0x3800
+                  : kv.dtype == DType::kBf16 ? (bits & 0x807f) | 0x3f00
+                                             : bits;
+    }
+    if (layout.scale_bytes == 0) continue;
+    for (int32_t row = 0; row < 2 * kv.block_size; ++row) {
+      reinterpret_cast<float*>(run + layout.k_scale(row))[0] = 1.0f / 127;
+    }
+  }
+}
+
+// One step's batch over caches of random values.
 class Workload {
  public:
-  Workload(Backend& backend, const Case& c) : ops_(backend.ops()), case_(c) {
+  Workload(Backend& backend, const Case& c, DType type) : ops_(backend.ops()), case_(c) {
     const int32_t blocks = (c.context + kBlockSize - 1) / kBlockSize;
-    kv_ = {.num_blocks = int64_t{blocks} * c.sequences,
+    kv_ = {.dtype = type,
+           .num_blocks = int64_t{blocks} * c.sequences,
            .block_size = kBlockSize,
            .num_kv_heads = kKvHeads,
            .head_dim = kHeadDim};
@@ -43,9 +68,7 @@ class Workload {
     for (int32_t layer = 0; layer < c.layers; ++layer) {
       auto memory = backend.Allocate(kv_.num_blocks * kv_.bytes_per_block());
       QUIRE_CHECK(memory.ok());
-      for (int64_t i = 0; i < memory->bytes() / 2; ++i) {
-        memory->as<uint16_t>()[i] = static_cast<uint16_t>((random() & 0x83ff) | 0x3800);
-      }
+      FillBlocks(kv_, random, *memory);
       caches_.push_back(*std::move(memory));
     }
     tables_.resize(kv_.num_blocks);
@@ -87,7 +110,10 @@ class Workload {
     }
   }
 
-  double bytes() const { return 4.0 * case_.layers * case_.sequences * case_.context * kKvHeads * kHeadDim; }
+  double bytes() const {
+    const auto row_bytes = static_cast<double>(KvRowBytes(kv_.dtype, kHeadDim));
+    return 2.0 * case_.layers * case_.sequences * case_.context * kKvHeads * row_bytes;
+  }
   // Of causal attention, a multiply-add as two: scores and sums.
   double operations() const {
     const double keys = case_.context - (case_.rows - 1) / 2.0;
@@ -106,40 +132,57 @@ class Workload {
   std::unique_ptr<AttentionPlan> plan_;
 };
 
-void RunCase(Backend& backend, const char* isa, ThreadPool& pool, const Case& c, int rounds) {
-  Workload work(backend, c);
+struct Samples {
   std::vector<double> wall, processor, read;
-  for (int round = 0; round <= rounds; ++round) {
+
+  void Add(Workload& work, ThreadPool& pool) {
     const double cpu = ProcessSeconds();
     BenchClock::time_point begin = BenchClock::now();
     work.Attend();
-    const double seconds = SecondsSince(begin), cpu_seconds = ProcessSeconds() - cpu;
+    wall.push_back(SecondsSince(begin));
+    processor.push_back(ProcessSeconds() - cpu);
     begin = BenchClock::now();
     work.Read(pool);
-    if (round == 0) continue;
     read.push_back(SecondsSince(begin));
-    wall.push_back(seconds);
-    processor.push_back(cpu_seconds);
   }
-  const double best = *std::min_element(wall.begin(), wall.end()), median = Median(wall);
-  std::printf("%-7s %-7s %2d x %4d of %4d  best %8.3f median %8.3f processor %8.3f ms  ", isa, c.name, c.sequences,
-              c.rows, c.context, best * 1e3, median * 1e3, *std::min_element(processor.begin(), processor.end()) * 1e3);
+};
+
+void Print(const char* isa, const Case& c, DType type, const Workload& work, const Samples& samples) {
+  const auto best = [](const std::vector<double>& times) { return *std::min_element(times.begin(), times.end()); };
+  const double median = Median(samples.wall), read = Median(samples.read);
+  std::printf("%-7s %-4s %-7s %2d x %4d of %4d  best %8.3f median %8.3f processor %8.3f ms  ", isa, Name(type).data(),
+              c.name, c.sequences, c.rows, c.context, best(samples.wall) * 1e3, median * 1e3,
+              best(samples.processor) * 1e3);
   if (c.rows == 1) {
-    std::printf("%5.1f of %5.1f GB/s = %3.0f %%\n", work.bytes() / 1e9 / median, work.bytes() / 1e9 / Median(read),
-                100 * Median(read) / median);
+    std::printf("%5.1f of %5.1f GB/s = %3.0f %%\n", work.bytes() / 1e9 / median, work.bytes() / 1e9 / read,
+                100 * read / median);
   } else {
     std::printf("%6.1f GFLOP/s\n", work.operations() / 1e9 / median);
   }
   std::fflush(stdout);
 }
 
+void RunCase(Backend& backend, const char* isa, ThreadPool& pool, const Case& c, int rounds) {
+  std::vector<std::unique_ptr<Workload>> works;
+  for (const DType type : kTypes) works.push_back(std::make_unique<Workload>(backend, c, type));
+  std::vector<Samples> samples(works.size());
+  for (int round = 0; round <= rounds; ++round) {
+    for (size_t i = 0; i < works.size(); ++i) {
+      if (round == 1) samples[i] = {};  // the first one warms up
+      samples[i].Add(*works[i], pool);
+    }
+  }
+  for (size_t i = 0; i < works.size(); ++i) Print(isa, c, kTypes[i], *works[i], samples[i]);
+}
+
 int Main(int argc, char** argv) {
   const int threads = argc > 1 ? std::atoi(argv[1]) : 2;
   const int rounds = argc > 2 ? std::atoi(argv[2]) : 9;
+  const std::string_view only = argc > 3 ? argv[3] : "";
   ThreadPool pool(threads);
   for (const Case& c : kCases) {
     for (CpuIsa isa : AvailableCpuIsas()) {
-      if (isa == CpuIsa::kScalar) continue;
+      if (only.empty() ? isa == CpuIsa::kScalar : Name(isa) != only) continue;
       auto backend = CreateBackend({.kind = DeviceKind::kCpu, .cpu_isa = isa, .num_threads = threads});
       QUIRE_CHECK(backend.ok());
       RunCase(**backend, Name(isa).data(), pool, c, rounds);

@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "kernels/base/kv_layout.h"
 #include "kernels/factory.h"
 #include "model/transformer_runner.h"
 #include "scheduler/engine_with_runner.h"
@@ -63,6 +64,26 @@ TEST_F(KvIntegrityTest, AnyChangeOfASealedTokenIsFound_AndNoneBehindThem) {
           EXPECT_EQ(status.code(), token < 5 ? absl::StatusCode::kDataLoss : absl::StatusCode::kOk) << token;
           EXPECT_TRUE(status.ok() || absl::StrContains(status.message(), "KV block 3")) << status;
         }
+      }
+    }
+  }
+}
+
+TEST_F(KvIntegrityTest, AnyChangeOfAScaleOfASealedTokenIsFound_AndNoneBehindThem) {
+  const auto backend = *CreateBackend({.kind = DeviceKind::kCpu, .num_threads = 1});
+  const KvCache kv = *KvCache::Create(*backend, config_, OneGroup(config_), /*num_blocks=*/6, kBlockSize, DType::kI8);
+  const KvIntegrityWork::Item sealed[] = {{3, 5}};
+  const PagedKvView& view = kv.layer(1);
+  const KvRunLayout layout = MakeKvRunLayout(view.dtype, view.block_size, view.head_dim);
+  for (const int64_t head : {0, 1}) {
+    for (const bool value : {false, true}) {
+      for (int32_t token = 0; token < kBlockSize; ++token) {
+        KvIntegrity integrity(&kv);
+        ASSERT_EQ(integrity.BeforeCopies({.checksums = sealed}), absl::OkStatus());
+        std::byte* const run = static_cast<std::byte*>(view.data) + 3 * view.bytes_per_block() + head * layout.bytes();
+        *reinterpret_cast<float*>(run + (value ? layout.v_scale(token) : layout.k_scale(token))) += 1;
+        const absl::Status status = integrity.BeforeCopies({.verify = sealed});
+        EXPECT_EQ(status.code(), token < 5 ? absl::StatusCode::kDataLoss : absl::StatusCode::kOk) << token;
       }
     }
   }
@@ -164,6 +185,7 @@ struct Case {
   int32_t block_size;
   std::string model;    // hybrid: two layer groups; tiny/mistral: one, of a window
   int32_t pool_tokens;  // so few that blocks are evicted
+  std::optional<DType> kv_dtype = {};
 };
 
 class KvIntegrityEngineTest : public ::testing::TestWithParam<Case> {
@@ -186,6 +208,7 @@ class KvIntegrityEngineTest : public ::testing::TestWithParam<Case> {
     runner_options.group_layers = true;
     runner_options.random_weights = is_hybrid();
     runner_options.shadow_kv = integrity;
+    runner_options.kv_dtype = GetParam().kv_dtype;
     auto runner = CreateTransformerRunner(std::move(runner_options));
     EXPECT_TRUE(runner.ok()) << runner.status();
     EngineOptions options;
@@ -301,13 +324,15 @@ std::vector<Case> Cases() {
     cases.push_back({device, 16, "tiny/mistral", 512});
     cases.push_back({device, 8, "hybrid", 1536});
   }
+  cases.push_back({DeviceKind::kCpu, 16, "tiny/llama_gqa", 1024, DType::kI8});
   return cases;
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, KvIntegrityEngineTest, ::testing::ValuesIn(Cases()), [](const auto& test) {
   const std::string& model = test.param.model;
   return absl::StrCat(std::string(Name(test.param.device)), "_", model.substr(model.find('/') + 1), "_block",
-                      test.param.block_size);
+                      test.param.block_size, test.param.kv_dtype ? "_" : "",
+                      std::string(test.param.kv_dtype ? Name(*test.param.kv_dtype) : ""));
 });
 
 }  // namespace

@@ -51,7 +51,7 @@ void PrintCounts(const std::string& name, const std::string& device, const std::
 
 int64_t HostBytes(const MatrixOptions& matrix, int64_t tokens) {
   const ModelConfig config = *LoadModelConfig(matrix.model_path);
-  const DType dtype = matrix.device == DeviceKind::kReference ? DType::kF32 : DType::kF16;
+  const DType dtype = matrix.kv_dtype.value_or(matrix.device == DeviceKind::kReference ? DType::kF32 : DType::kF16);
   return tokens * KvBytesPerBlock(config, GroupLayers(config), /*block_size=*/1, dtype);
 }
 
@@ -61,6 +61,7 @@ WorkloadResult RunVariant(const MatrixOptions& matrix, std::vector<WorkloadReque
   options.model_path = matrix.model_path;
   options.device = matrix.device;
   options.cpu_isa = variant.isa.value_or(matrix.isa);
+  options.kv_dtype = matrix.kv_dtype;
   options.num_threads = variant.num_threads;
   options.max_model_len = matrix.max_model_len;
   options.block_size = variant.block_size;

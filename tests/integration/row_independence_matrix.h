@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "scheduler/engine_options.h"
@@ -12,6 +13,7 @@ struct MatrixOptions {
   std::string model_path;
   DeviceKind device = DeviceKind::kReference;
   CpuIsa isa = CpuIsa::kAuto;  // of all variants but "isa ..."
+  std::optional<DType> kv_dtype = {};
   WorkloadOptions workload;
   int32_t max_model_len = 0;      // holds every request
   int32_t large_pool_tokens = 0;  // holds every request's blocks at once: nothing is evicted

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/kernels/attention_driver.h"
+#include "tests/kernels/stored_kv.h"
 #include "tests/testing/ref_data.h"
 #include "tests/testing/sanitized.h"
 
@@ -174,6 +175,62 @@ TEST(AttentionTest, MatchesDoubleOnManyShapes) {
   }
 }
 
+AttentionSequence Stored(const AttentionModel& model, AttentionSequence sequence, DType type) {
+  for (auto* rows : {&sequence.k, &sequence.v}) {
+    for (size_t i = 0; i < rows->size(); i += model.head_dim) {
+      testing::RoundToStored(type, rows->data() + i, model.head_dim);
+    }
+  }
+  return sequence;
+}
+
+TEST(AttentionTest, ReadsWhatEachTypeOfCacheStores) {
+  const auto models = Models();
+  for (const size_t m : {0, 1, 4, 8}) {
+    const auto& [name, model] = models[m];
+    const AttentionSequence sequence = testing::RandomSequence(model, 275, 4);
+    for (DType type : {DType::kF16, DType::kBf16, DType::kI8}) {
+      const AttentionResult expected = Oracle(model, Stored(model, sequence, type));
+      for (CpuIsa isa : AvailableCpuIsas()) {
+        auto backend = MakeBackend(DeviceKind::kCpu, isa);
+        SCOPED_TRACE(name + " on " + backend->Describe() + " kv " + std::string(Name(type)));
+        // Prefill, then one row at a time: another way through the cache.
+        const AttentionRun run{.kv_dtype = type, .block_size = 8, .rows_per_step = {268, 1}};
+        const AttentionResult actual = RunAttention(*backend, model, {sequence}, run);
+        for (size_t i = 0; i < expected.out.size(); ++i) ASSERT_NEAR(actual.out[i], expected.out[i], 1e-5) << i;
+        for (size_t i = 0; i < expected.logsumexp.size(); ++i) {
+          ASSERT_NEAR(actual.logsumexp[i], expected.logsumexp[i], 1e-5) << i;
+        }
+      }
+    }
+  }
+}
+
+// A row of K or V that is not finite reaches those who see it, and nobody else.
+TEST(AttentionTest, WhatIsNotFiniteInAnInt8CacheIsSeenByLaterRowsOnly) {
+  const AttentionModel model = {.num_heads = 3, .num_kv_heads = 1, .head_dim = 24, .scale = 0.2f};
+  const AttentionSequence sequence = testing::RandomSequence(model, 60, 6);
+  for (const bool in_values : {false, true}) {
+    AttentionSequence broken = sequence;
+    (in_values ? broken.v : broken.k)[40 * model.kv_width() + 7] = in_values ? INFINITY : NAN;
+    for (CpuIsa isa : AvailableCpuIsas()) {
+      auto backend = MakeBackend(DeviceKind::kCpu, isa);
+      for (int32_t rows : {60, 1}) {
+        const AttentionRun run{.kv_dtype = DType::kI8, .rows_per_step = {rows}};
+        const AttentionResult whole = RunAttention(*backend, model, {sequence}, run);
+        const AttentionResult actual = RunAttention(*backend, model, {broken}, run);
+        for (size_t i = 0; i < actual.out.size(); ++i) {
+          if (i < 40 * static_cast<size_t>(model.q_width())) {
+            ASSERT_EQ(actual.out[i], whole.out[i]) << i;
+          } else {
+            ASSERT_TRUE(std::isnan(actual.out[i])) << i;
+          }
+        }
+      }
+    }
+  }
+}
+
 void ExpectSameBits(const AttentionResult& expected, const AttentionResult& actual, size_t out_offset = 0,
                     size_t logsumexp_offset = 0) {
   for (size_t i = 0; i < actual.out.size(); ++i) {
@@ -195,11 +252,14 @@ TEST(AttentionTest, BitsDependOnTheRowAlone) {
   }
   auto models = Models();
   if (testing::kSanitized) models.resize(1);
-  for (const auto& [name, model] : models) {
+  for (size_t m = 0; m < models.size(); ++m) {
+    const auto& [name, model] = models[m];
+    std::vector<DType> kv_dtypes = {DType::kF32, DType::kF16};
+    if (m < 2) kv_dtypes.insert(kv_dtypes.end(), {DType::kBf16, DType::kI8});
     const std::vector<AttentionSequence> batch = {testing::RandomSequence(model, 270, 1),
                                                   testing::RandomSequence(model, 17, 2),
                                                   testing::RandomSequence(model, 1, 3)};
-    for (DType kv_dtype : {DType::kF32, DType::kF16}) {
+    for (DType kv_dtype : kv_dtypes) {
       auto scalar = MakeBackend(DeviceKind::kCpu, CpuIsa::kScalar, 1);
       const AttentionResult expected = RunAttention(*scalar, model, batch, {.kv_dtype = kv_dtype});
       uint32_t seed = 10;
@@ -231,10 +291,13 @@ TEST(AttentionTest, SplitByChunksGivesTheSameBits) {
   const AttentionModel model = {.num_heads = 4, .num_kv_heads = 2, .head_dim = 32, .scale = 0.18f};
   const std::vector<AttentionSequence> long_one = {testing::RandomSequence(model, 1100, 5)};
   auto one_thread = MakeBackend(DeviceKind::kCpu, CpuIsa::kAuto, 1);
-  const AttentionResult expected = RunAttention(*one_thread, model, long_one, {});
-  for (int threads : {2, 5}) {
-    auto backend = MakeBackend(DeviceKind::kCpu, CpuIsa::kAuto, threads);
-    ExpectSameBits(expected, RunAttention(*backend, model, long_one, {.rows_per_step = {7, 600, 1, 33, 5}}));
+  for (DType kv_dtype : {DType::kF32, DType::kI8}) {
+    const AttentionResult expected = RunAttention(*one_thread, model, long_one, {.kv_dtype = kv_dtype});
+    for (int threads : {2, 5}) {
+      auto backend = MakeBackend(DeviceKind::kCpu, CpuIsa::kAuto, threads);
+      const AttentionRun run{.kv_dtype = kv_dtype, .rows_per_step = {7, 600, 1, 33, 5}};
+      ExpectSameBits(expected, RunAttention(*backend, model, long_one, run));
+    }
   }
 }
 
@@ -268,12 +331,11 @@ TEST(AttentionTest, RefusesWhatDoesNotFit) {
     params.num_heads = 2;
     EXPECT_EQ(ops.PagedAttention(params).message(), "PagedAttention: q is [2, 4], expected [2, 8]");
     params.num_heads = 1;
-    params.kv.dtype = DType::kI8;
-    EXPECT_EQ(ops.PagedAttention(params).message(), kind == DeviceKind::kReference
-                                                        ? "PagedAttention: KV cache is int8, expected f32"
-                                                        : "PagedAttention: KV cache is int8, expected f16 or f32");
-    params.kv.dtype = DType::kBf16;
-    EXPECT_EQ(ops.PagedAttention(params).code(), absl::StatusCode::kInvalidArgument);
+    params.kv.dtype = DType::kFp8E4m3;
+    EXPECT_EQ(ops.PagedAttention(params).message(),
+              kind == DeviceKind::kReference
+                  ? "PagedAttention: KV cache is fp8_e4m3, expected f32"
+                  : "PagedAttention: KV cache is fp8_e4m3, expected f32 or f16 or bf16 or int8");
     std::vector<float> qkv(3 * 4);
     const std::vector<int32_t> slots = {0};
     RopeAndStoreKvParams store;
@@ -283,7 +345,7 @@ TEST(AttentionTest, RefusesWhatDoesNotFit) {
     store.slot_mapping = slots;
     store.kv = params.kv;
     EXPECT_THAT(std::string(ops.RopeAndStoreKv(store).message()),
-                ::testing::HasSubstr("RopeAndStoreKv: KV cache is bf16, expected f"));
+                ::testing::HasSubstr("RopeAndStoreKv: KV cache is fp8_e4m3, expected f"));
     params.kv.dtype = DType::kF32;
     EXPECT_TRUE(ops.PagedAttention(params).ok());
   }

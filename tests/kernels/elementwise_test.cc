@@ -206,7 +206,7 @@ TEST(ElementwiseTest, RopeAndStoreKvIsTheSameOnAllPaths) {
   const auto backends = CpuBackends();
   for (int32_t dim : {2, 20, 64, 80}) {
     for (int64_t rotary : {int64_t{0}, int64_t{2}, int64_t{dim} / 4 * 2, int64_t{dim}}) {
-      for (DType dtype : {DType::kF32, DType::kF16}) {
+      for (DType dtype : {DType::kF32, DType::kF16, DType::kBf16, DType::kI8}) {
         const int64_t rows = 21, width = (4 + 2 * 2) * dim;
         const std::vector<float> cos_sin = RandomValues(rows * rotary, 4);
         std::vector<int32_t> slots(rows);
@@ -235,7 +235,76 @@ TEST(ElementwiseTest, RopeAndStoreKvIsTheSameOnAllPaths) {
   }
 }
 
-// half.json through the scalar conversions, and through the stores into an f16 cache, which saturate.
+// K = V = `x`, one token and head, as the cache holds it: [K | V | scale of K | scale of V].
+std::vector<std::byte> StoreRow(Backend& backend, DType dtype, const std::vector<float>& x) {
+  std::vector<float> qkv;
+  for (int part = 0; part < 3; ++part) qkv.insert(qkv.end(), x.begin(), x.end());
+  PagedKvView kv{
+      .dtype = dtype, .num_blocks = 1, .block_size = 1, .num_kv_heads = 1, .head_dim = static_cast<int32_t>(x.size())};
+  std::vector<std::byte> cache(kv.bytes_per_block(), std::byte{0xff});
+  kv.data = cache.data();
+  const std::vector<int32_t> slots = {0};
+  EXPECT_TRUE(backend.ops()
+                  .RopeAndStoreKv({.qkv = F32Matrix(qkv.data(), 1, static_cast<int64_t>(qkv.size())),
+                                   .num_heads = 1,
+                                   .cos_sin = F32Matrix(nullptr, 1, 0),
+                                   .slot_mapping = slots,
+                                   .kv = kv})
+                  .ok());
+  return cache;
+}
+
+float FloatAt(const std::vector<std::byte>& bytes, size_t at) {
+  float value;
+  std::memcpy(&value, bytes.data() + at, sizeof(value));
+  return value;
+}
+
+TEST(QuantisedKvTest, Int8MatchesReference) {
+  const auto path = testing::RefPath("numeric/kv_quant.json");
+  if (!path) GTEST_SKIP() << "no numeric/kv_quant.json";
+  int checked = 0;
+  const nlohmann::json cases = testing::ReadJson(*path)["cases"];
+  for (const auto& c : cases) {
+    const std::vector<float> x = FromHex(c["input_f32le_hex"].get<std::string>());
+    const nlohmann::json& rule = c["int8_symmetric"];
+    const auto codes = rule["codes"].get<std::vector<int>>(), near_tie = rule["near_tie"].get<std::vector<int>>();
+    const auto scale = rule["scales"][0].get<double>();
+    for (const auto& backend : CpuBackends()) {
+      const std::vector<std::byte> stored = StoreRow(*backend, DType::kI8, x);
+      for (const size_t first : {size_t{0}, x.size()}) {
+        EXPECT_NEAR(FloatAt(stored, 2 * x.size() + (first == 0 ? 0 : 4)), scale, scale * 1e-6);
+        for (size_t i = 0; i < x.size(); ++i) {
+          const bool may_differ = std::find(near_tie.begin(), near_tie.end(), static_cast<int>(i)) != near_tie.end();
+          EXPECT_NEAR(static_cast<int8_t>(stored[first + i]), codes[i], may_differ ? 1 : 0) << checked << " " << i;
+        }
+      }
+    }
+    ++checked;
+  }
+  EXPECT_GE(checked, 10);
+}
+
+TEST(QuantisedKvTest, Int8OfWhatIsTinyOrNotFinite) {
+  for (const auto& backend : CpuBackends()) {
+    for (const float odd : {1e-38f, -1e-44f, NAN, INFINITY, -INFINITY, std::numeric_limits<float>::max()}) {
+      std::vector<float> x(20);
+      x[17] = odd;
+      const std::vector<std::byte> stored = StoreRow(*backend, DType::kI8, x);
+      const bool large = odd == std::numeric_limits<float>::max();
+      for (size_t i = 0; i < 40; ++i) EXPECT_EQ(static_cast<int8_t>(stored[i]), large && i % 20 == 17 ? 127 : 0) << odd;
+      for (const size_t at : {40, 44}) {
+        if (std::isfinite(odd)) {
+          EXPECT_EQ(FloatAt(stored, at), large ? odd / 127 : 0);
+        } else {
+          EXPECT_TRUE(std::isnan(FloatAt(stored, at)));
+        }
+      }
+    }
+  }
+}
+
+// half.json through the scalar conversions, and through the stores into caches of f16, which saturate, and of bf16.
 TEST(HalfTest, MatchesReference) {
   const auto path = testing::RefPath("numeric/half.json");
   if (!path) GTEST_SKIP() << "no numeric/half.json";
@@ -261,27 +330,30 @@ TEST(HalfTest, MatchesReference) {
         qkv.insert(qkv.end(), input.begin() + t * dim, input.begin() + (t + 1) * dim);
       slots.push_back(static_cast<int32_t>(t));
     }
-    std::vector<uint16_t> cache(rows * 2 * dim);
-    const PagedKvView kv{.data = cache.data(),
-                         .dtype = DType::kF16,
-                         .num_blocks = rows,
-                         .block_size = 1,
-                         .num_kv_heads = 1,
-                         .head_dim = static_cast<int32_t>(dim)};
-    ASSERT_TRUE(backend->ops()
-                    .RopeAndStoreKv({.qkv = F32Matrix(qkv.data(), rows, 3 * dim),
-                                     .num_heads = 1,
-                                     .cos_sin = F32Matrix(nullptr, rows, 0),
-                                     .slot_mapping = slots,
-                                     .kv = kv})
-                    .ok());
-    for (int64_t i = 0; i < rows * dim; ++i) {
-      const uint16_t stored = cache[i / dim * 2 * dim + i % dim];
-      const bool overflows = (f16[i] & 0x7fff) == 0x7c00;
-      if (std::isnan(input[i])) {
-        EXPECT_TRUE(std::isnan(F16ToF32(stored))) << i;
-      } else {
-        EXPECT_EQ(stored, overflows ? (f16[i] & 0x8000) | 0x7bff : f16[i]) << backend->Describe() << " " << input[i];
+    for (const bool in_f16 : {true, false}) {
+      std::vector<uint16_t> cache(rows * 2 * dim);
+      const PagedKvView kv{.data = cache.data(),
+                           .dtype = in_f16 ? DType::kF16 : DType::kBf16,
+                           .num_blocks = rows,
+                           .block_size = 1,
+                           .num_kv_heads = 1,
+                           .head_dim = static_cast<int32_t>(dim)};
+      ASSERT_TRUE(backend->ops()
+                      .RopeAndStoreKv({.qkv = F32Matrix(qkv.data(), rows, 3 * dim),
+                                       .num_heads = 1,
+                                       .cos_sin = F32Matrix(nullptr, rows, 0),
+                                       .slot_mapping = slots,
+                                       .kv = kv})
+                      .ok());
+      for (int64_t i = 0; i < rows * dim; ++i) {
+        const uint16_t stored = cache[i / dim * 2 * dim + i % dim];
+        const bool saturates = in_f16 && (f16[i] & 0x7fff) == 0x7c00;
+        if (std::isnan(input[i])) {
+          EXPECT_TRUE(std::isnan(in_f16 ? F16ToF32(stored) : Bf16ToF32(stored))) << i;
+        } else {
+          const int expected = in_f16 ? f16[i] : bf16[i];
+          EXPECT_EQ(stored, saturates ? (expected & 0x8000) | 0x7bff : expected) << backend->Describe() << input[i];
+        }
       }
     }
   }

@@ -89,9 +89,10 @@ class SmolLm2Test : public ::testing::Test {
     prompts_ = LoadPrompts(*greedy, *logits);
   }
 
-  void RunPrompts(const BackendOptions& backend, float clear_gap, Report* report) {
+  void RunPrompts(const BackendOptions& backend, float clear_gap, Report* report, std::optional<DType> kv_dtype = {}) {
     auto runner =
-        MakeRunner(*model_, backend, {.block_size = 32, .num_kv_tokens = 2048, .max_num_batched_tokens = kChunk});
+        MakeRunner(*model_, backend,
+                   {.block_size = 32, .num_kv_tokens = 2048, .max_num_batched_tokens = kChunk, .kv_dtype = kv_dtype});
     ASSERT_TRUE(runner.ok()) << runner.status();
     StepDriver driver(**runner);
     for (const auto& [name, prompt] : prompts_) {
@@ -179,12 +180,13 @@ class SmolLm2Test : public ::testing::Test {
   }
 
   // Mean negative log-likelihood of the recorded text; the recorded one in *want.
-  void MeanNll(const BackendOptions& backend, double* got, double* want) {
+  void MeanNll(const BackendOptions& backend, double* got, double* want, std::optional<DType> kv_dtype = {}) {
     const nlohmann::json file = ReadJson(*perplexity_);
     const auto ids = file["ids"].get<std::vector<int32_t>>();
     *want = file["mean_nll"].get<double>();
     auto runner =
-        MakeRunner(*model_, backend, {.block_size = 32, .num_kv_tokens = 2048, .max_num_batched_tokens = kChunk});
+        MakeRunner(*model_, backend,
+                   {.block_size = 32, .num_kv_tokens = 2048, .max_num_batched_tokens = kChunk, .kv_dtype = kv_dtype});
     ASSERT_TRUE(runner.ok()) << runner.status();
     StepDriver driver(**runner);
     const int sequence = driver.Add(ids);
@@ -234,6 +236,14 @@ TEST_F(SmolLm2Test, CpuStaysWithinTheToleranceOfInt8Activations) {
   EXPECT_LE(report.rms(), 0.3);
 }
 
+TEST_F(SmolLm2Test, CpuStaysWithinTheToleranceOfAnInt8Cache) {
+  Report report;
+  RunPrompts(kCpu, 0.8f, &report, DType::kI8);
+  EXPECT_GE(report.clear_steps, 1200);
+  EXPECT_EQ(report.wrong_clear_steps, 0);
+  EXPECT_GE(report.equal_steps, report.steps * 95 / 100);
+}
+
 TEST_F(SmolLm2Test, DecodingFreelyGivesTheOraclesIdsUpToTheFirstNearTie) {
   int reference_steps = 0, cpu_steps = 0;
   RunFreely(kReference, 0.01f, /*max_prompt=*/128, &reference_steps);
@@ -246,6 +256,18 @@ TEST_F(SmolLm2Test, CpuKeepsThePerplexity) {
   double got = 0, want = 0;
   MeanNll(kCpu, &got, &want);
   EXPECT_NEAR(got, want, 0.01);
+}
+
+TEST_F(SmolLm2Test, SmallerTypesOfCacheKeepThePerplexity) {
+  double exact = 0, want = 0;
+  MeanNll(kCpu, &exact, &want, DType::kF32);
+  for (const DType type : {DType::kBf16, DType::kI8}) {
+    double got = 0;
+    MeanNll(kCpu, &got, &want, type);
+    std::printf("  KV of %s: %+.4f %% of that of f32\n", std::string(Name(type)).c_str(), (got / exact - 1) * 100);
+    EXPECT_LE(got, exact * 1.001) << Name(type);
+    EXPECT_NEAR(got, want, 0.01) << Name(type);
+  }
 }
 
 }  // namespace
