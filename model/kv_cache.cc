@@ -62,7 +62,7 @@ HostKvView KvCache::host(size_t array) const {
   HostKvView view;
   view.num_blocks = num_host_blocks_;
   view.stride = bytes * static_cast<int64_t>(arrays_.size());
-  view.data = host_buffer_.as<std::byte>() + bytes * static_cast<int64_t>(array);
+  if (num_host_blocks_ > 0) view.data = host_buffer_.as<std::byte>() + bytes * static_cast<int64_t>(array);
   return view;
 }
 
