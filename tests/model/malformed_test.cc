@@ -13,12 +13,7 @@
 #include "tests/model/gguf_builder.h"
 #include "tests/model/load_for_test.h"
 #include "tests/testing/ref_data.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // their shadow memory does not fit under a limit
-#else
-constexpr bool kSanitized = false;
-#endif
+#include "tests/testing/sanitized.h"
 
 namespace quire::testing {
 namespace {
@@ -29,7 +24,7 @@ std::optional<absl::Status> LoadLimited(absl::Status (*load)(const std::string&)
   if (pipe(pipe_ends) != 0) return std::nullopt;
   const pid_t child = fork();
   if (child == 0) {
-    if (!kSanitized) {
+    if (!kSanitized) {  // the shadow memory of sanitizers does not fit under a limit
       const rlimit memory = {256u << 20, 256u << 20}, seconds = {1, 1};
       setrlimit(RLIMIT_DATA, &memory);
       setrlimit(RLIMIT_CPU, &seconds);
