@@ -1,5 +1,7 @@
 #include "scheduler/batch_builder.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <random>
 #include <utility>
 #include <vector>
@@ -100,6 +102,110 @@ TEST(BatchBuilderTest, BuildsEveryEntryAnewUnderRandomLoads) {
   for (const int32_t block_size : {1, 4, 16}) {
     for (const int32_t max_plans_in_flight : {1, 2}) BuildUnderRandomLoads(block_size, max_plans_in_flight);
   }
+}
+
+// Builds every plan of a run with one builder, and checks it.
+class BuiltSteps {
+ public:
+  explicit BuiltSteps(SchedulerHarness* h) : h_(*h), builder_(h->options.block_size, h->options.max_model_len) {}
+
+  void Step() {
+    ASSERT_TRUE(h_.Schedule());
+    ExpectBatchOf(h_.plan, h_.options.block_size, builder_.Build(h_.plan));
+    rows_.resize(std::min(rows_.size(), h_.plan.sequences.size()));  // those behind are forgotten
+    for (size_t s = 0; s < rows_.size(); ++s) CountReplaced(*h_.plan.sequences[s].sequence, rows_[s]);
+    rows_.clear();
+    for (const ScheduledSequence& entry : h_.plan.sequences) {
+      const absl::Span<const BlockId> blocks = entry.sequence->table.blocks();
+      rows_.push_back({entry.sequence, {blocks.begin(), blocks.end()}});
+    }
+    h_.Commit();
+  }
+  void RunAll() {
+    for (int step = 0; step < 1000 && h_.scheduler.HasWork() && !::testing::Test::HasFailure(); ++step) Step();
+    EXPECT_FALSE(h_.scheduler.HasWork());
+  }
+
+  // Rows that are of the same sequence as in the batch before, while other blocks stand where it had some.
+  int num_replaced() const { return num_replaced_; }
+
+ private:
+  struct Row {
+    const Sequence* sequence = nullptr;
+    std::vector<BlockId> blocks;
+  };
+
+  void CountReplaced(const Sequence& sequence, const Row& before) {
+    const absl::Span<const BlockId> blocks = sequence.table.blocks();
+    const size_t both = std::min(blocks.size(), before.blocks.size());
+    num_replaced_ +=
+        before.sequence == &sequence && blocks.first(both) != absl::MakeConstSpan(before.blocks).first(both);
+  }
+
+  SchedulerHarness& h_;
+  BatchBuilder builder_;
+  std::vector<Row> rows_;
+  int num_replaced_ = 0;
+};
+
+// Stopped and started again between two batches: on the host and back, or computed anew. The other sequence, in the row
+// before, has taken one of its blocks meanwhile.
+TEST(BatchBuilderTest, ARowFollowsItsSequenceThroughPreemption) {
+  for (const PreemptionMode mode : {PreemptionMode::kSwap, PreemptionMode::kRecompute}) {
+    SCOPED_TRACE(mode == PreemptionMode::kSwap ? "swap" : "recompute");
+    SchedulerHarness h({.num_blocks = 1 + 20, .prefix_caching = false, .num_host_blocks = 20, .preemption = mode});
+    BuiltSteps steps(&h);
+    const uint64_t first = h.Add(Ids(15, 1), Tokens(20)), second = h.Add(Ids(20, 2), Tokens(20));
+    steps.Step();
+    steps.Step();  // the first has filled two blocks
+    h.scheduler.SetHeld(second, true);
+    h.scheduler.SetHeld(second, false);
+    steps.Step();
+    EXPECT_EQ(steps.num_replaced(), 1);
+    steps.RunAll();
+    EXPECT_EQ(h.scheduler.stats().preemptions, 1);
+    EXPECT_EQ(h.scheduler.stats().swaps, mode == PreemptionMode::kSwap ? 1 : 0);
+    h.ExpectCorrect(first);
+    h.ExpectCorrect(second);
+  }
+}
+
+// Those that find no room come back into rows that others had.
+TEST(BatchBuilderTest, RowsChangeHandsInACrowdedPool) {
+  for (const PreemptionMode mode : {PreemptionMode::kSwap, PreemptionMode::kRecompute}) {
+    SCOPED_TRACE(mode == PreemptionMode::kSwap ? "swap" : "recompute");
+    SchedulerHarness h({.num_blocks = 1 + 12, .num_host_blocks = 32, .preemption = mode});
+    BuiltSteps steps(&h);
+    std::vector<uint64_t> handles;
+    for (int32_t i = 0; i < 4; ++i) handles.push_back(h.Add(Ids(20, i), Tokens(30 - 5 * (i % 2))));
+    steps.RunAll();
+    EXPECT_GE(h.scheduler.stats().preemptions, 2);
+    EXPECT_EQ(h.scheduler.stats().swaps > 0, mode == PreemptionMode::kSwap);
+    for (const uint64_t handle : handles) h.ExpectCorrect(handle);
+  }
+}
+
+// Whoever writes first to the part-filled block of a prompt gets a copy of it.
+TEST(BatchBuilderTest, ARowFollowsACopyOfASharedBlock) {
+  SchedulerHarness h({});
+  BuiltSteps steps(&h);
+  const uint64_t handle = h.Add(Ids(20), Tokens(10, 3));
+  steps.RunAll();
+  EXPECT_GE(steps.num_replaced(), 1);
+  h.ExpectCorrect(handle);
+}
+
+// A beam that ends gives its place, and its row, to the fork of another.
+TEST(BatchBuilderTest, ARowFollowsBeamsThatReplaceEachOther) {
+  SchedulerHarness h({});
+  BuiltSteps steps(&h);
+  SamplingParams params = Tokens(40);
+  params.beam_width = 4;
+  params.temperature = 0;
+  const uint64_t handle = h.Add(Ids(20), params);
+  steps.RunAll();
+  EXPECT_GE(steps.num_replaced(), 10);
+  h.ExpectCorrect(handle);
 }
 
 }  // namespace
