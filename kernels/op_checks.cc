@@ -75,7 +75,7 @@ absl::Status CheckMask(const char* what, absl::Span<const uint32_t> mask, int64_
 }
 
 // What memory depends on: sizes and ids.
-absl::Status CheckRules(const SampleRow& row, const SamplingRules& rules, int64_t vocab) {
+absl::Status CheckRules(const SampleExtras& extras, const SamplingRules& rules, int64_t vocab) {
   QUIRE_RETURN_IF_ERROR(CheckMask("SampleTokens: allowed_ids", rules.allowed_ids, vocab));
   QUIRE_RETURN_IF_ERROR(CheckMask("SampleTokens: dry_breakers", rules.dry_breakers, vocab));
   for (const std::vector<int32_t>& word : rules.bad_words) {
@@ -87,9 +87,9 @@ absl::Status CheckRules(const SampleRow& row, const SamplingRules& rules, int64_
   }
   QUIRE_RETURN_IF_ERROR(CheckRange("SampleTokens: dry_allowed_length", rules.dry_allowed_length, 1, INT32_MAX));
   QUIRE_RETURN_IF_ERROR(CheckRange("SampleTokens: no_repeat_ngram_size", rules.no_repeat_ngram_size, 0, INT32_MAX));
-  const auto num_tokens = static_cast<int64_t>(row.tokens.size());
-  QUIRE_RETURN_IF_ERROR(CheckRange("SampleTokens: prompt_len", row.prompt_len, 0, num_tokens));
-  return CheckIds("SampleTokens: tokens", row.tokens, vocab);
+  const auto num_tokens = static_cast<int64_t>(extras.tokens.size());
+  QUIRE_RETURN_IF_ERROR(CheckRange("SampleTokens: prompt_len", extras.prompt_len, 0, num_tokens));
+  return CheckIds("SampleTokens: tokens", extras.tokens, vocab);
 }
 
 absl::Status CheckSampleRow(const SampleRow& row, int64_t num_rows, int64_t vocab) {
@@ -104,9 +104,10 @@ absl::Status CheckSampleRow(const SampleRow& row, int64_t num_rows, int64_t voca
     return InvalidArgumentError(StrFormat("SampleTokens: top_p is %g, expected above 0 and up to 1", row.top_p));
   }
   QUIRE_RETURN_IF_ERROR(CheckLogprobCount("SampleTokens: num_logprobs", row.num_logprobs, SampleRow::kNoLogprobs));
-  QUIRE_RETURN_IF_ERROR(CheckMask("SampleTokens: allowed_mask", row.allowed_mask, vocab));
-  if (row.rules != nullptr) QUIRE_RETURN_IF_ERROR(CheckRules(row, *row.rules, vocab));
-  return CheckIds("SampleTokens: banned_ids", row.banned_ids, vocab);
+  const SampleExtras& extras = row.extras();
+  QUIRE_RETURN_IF_ERROR(CheckMask("SampleTokens: allowed_mask", extras.allowed_mask, vocab));
+  if (extras.rules != nullptr) QUIRE_RETURN_IF_ERROR(CheckRules(extras, *extras.rules, vocab));
+  return CheckIds("SampleTokens: banned_ids", extras.banned_ids, vocab);
 }
 
 }  // namespace

@@ -176,10 +176,26 @@ struct CopyBlocksParams {
 
 // --- sampling (host values; the logic is kernels/sampling.h on every CPU backend)
 
+// What few samples ask for. All of it is host memory.
+struct SampleExtras {
+  absl::Span<const int32_t> banned_ids = {};  // logits taken as -inf
+  // [ceil(V / 32)]: so are those of ids i whose bit i % 32 of word i / 32 is 0. Empty: none.
+  absl::Span<const uint32_t> allowed_mask = {};
+  const SamplingRules* rules = nullptr;   // null: none
+  absl::Span<const int32_t> tokens = {};  // the sequence so far, prompt first. Only rules read it
+  int32_t prompt_len = 0;                 // tokens of the prompt among them
+  float mirostat_bound = 0;               // if the rules keep state: in bits, at first twice their tau
+};
+inline constexpr SampleExtras kNoSampleExtras = {};
+
 // How the next token of one sequence is chosen from its row of logits. Order: raw log-probabilities are taken; ids that
 // may not come, rules for logits; [temperature == 0: the lowest id with the highest logit]; rules for distributions,
 // / temperature, min_p, top_k, top_p, draw. kernels/README.md has it in full.
+//
+// Small, because a step has one for each sequence.
 struct SampleRow {
+  const SampleExtras& extras() const { return more == nullptr ? kNoSampleExtras : *more; }
+
   int32_t logits_row = 0;
   float temperature = 0;  // >= 0; 0 is greedy
   float min_p = 0;        // [0, 1]; keeps p >= min_p * max p; 0 is off
@@ -188,15 +204,9 @@ struct SampleRow {
   uint64_t seed = 0;      // the draw is UniformFloat(seed, sequence_index, output_position, kDraw)
   uint32_t sequence_index = 0;
   uint32_t output_position = 0;
-  int32_t num_logprobs = kNoLogprobs;  // how many best ids to report beside the chosen one; -1: the whole vocabulary
-  absl::Span<const int32_t> banned_ids = {};  // host: logits taken as -inf
-  // host, [ceil(V / 32)]: so are those of ids i whose bit i % 32 of word i / 32 is 0. Empty: none.
-  absl::Span<const uint32_t> allowed_mask = {};
-  const SamplingRules* rules = nullptr;   // what few requests ask for; null: nothing
-  absl::Span<const int32_t> tokens = {};  // host: the sequence so far, prompt first. Only rules read it
-  int32_t prompt_len = 0;                 // tokens of the prompt among them
-  float mirostat_bound = 0;               // if the rules keep state: in bits, at first twice their tau
+  int32_t num_logprobs = kNoLogprobs;     // how many best ids to report beside the chosen one; -1: the whole vocabulary
   bool wants_processed_logprobs = false;  // of what the token is drawn from, instead of raw ones
+  const SampleExtras* more = nullptr;     // null: no extras
 
   static constexpr int32_t kNoLogprobs = -2;
 };

@@ -19,13 +19,16 @@ bool IsGreedy(float temperature) { return temperature < kGreedyTemperature; }
 
 // The logits behind masks and rules: `logits` itself if nothing changes them.
 absl::Span<const float> AdjustLogits(absl::Span<const float> logits, const SampleRow& row, SamplingScratch* scratch) {
-  const bool has_rules = row.rules != nullptr && row.rules->adjusts_logits();
-  if (row.banned_ids.empty() && row.allowed_mask.empty() && !has_rules) return logits;
+  const SampleExtras& extras = row.extras();
+  const bool has_rules = extras.rules != nullptr && extras.rules->adjusts_logits();
+  if (extras.banned_ids.empty() && extras.allowed_mask.empty() && !has_rules) return logits;
   std::vector<float>& copy = scratch->logits;
   copy.assign(logits.begin(), logits.end());
-  if (!row.allowed_mask.empty()) KeepAllowed(row.allowed_mask, absl::MakeSpan(copy));
-  for (const int32_t id : row.banned_ids) copy[id] = kMinusInfinity;
-  if (has_rules) ApplyLogitRules(*row.rules, row.tokens, row.prompt_len, absl::MakeSpan(copy), &scratch->rules);
+  if (!extras.allowed_mask.empty()) KeepAllowed(extras.allowed_mask, absl::MakeSpan(copy));
+  for (const int32_t id : extras.banned_ids) copy[id] = kMinusInfinity;
+  if (has_rules) {
+    ApplyLogitRules(*extras.rules, extras.tokens, extras.prompt_len, absl::MakeSpan(copy), &scratch->rules);
+  }
   return copy;
 }
 
@@ -98,7 +101,7 @@ void Select(absl::Span<const float> logits, const MaxScan& scan, const SampleRow
 
 // The same with the rules' part: top-n-sigma, dynamic temperature, typical before and XTC behind, or mirostat.
 void SelectByRules(absl::Span<const float> adjusted, MaxScan scan, const SampleRow& row, SamplingScratch* scratch) {
-  const SamplingRules& rules = *row.rules;
+  const SamplingRules& rules = *row.extras().rules;
   TokenDistribution& distribution = scratch->distribution;
   if (adjusted.data() != scratch->logits.data()) scratch->logits.assign(adjusted.begin(), adjusted.end());
   const absl::Span<float> logits = absl::MakeSpan(scratch->logits);
@@ -112,7 +115,7 @@ void SelectByRules(absl::Span<const float> adjusted, MaxScan scan, const SampleR
   if (rules.mirostat_tau > 0 && !IsGreedy(plain.temperature)) {
     plain.min_p = 0, plain.top_k = 0, plain.top_p = 1;
     Select(logits, scan, plain, &distribution);
-    CutSurprises(row.mirostat_bound, &distribution);
+    CutSurprises(row.extras().mirostat_bound, &distribution);
     return;
   }
   if (rules.typical_p < 1 && !IsGreedy(plain.temperature)) {
@@ -132,9 +135,11 @@ void SpreadWeights(TokenDistribution* distribution) {
 
 // The bound on surprises behind one: nearer to tau by a part of what it was off.
 float NextBound(const SampleRow& row, const TokenDistribution& distribution, int32_t token_id) {
-  if (IsGreedy(row.temperature)) return row.mirostat_bound;
+  const float bound = row.extras().mirostat_bound;
+  if (IsGreedy(row.temperature)) return bound;
   const double surprise = -std::log2(ProbabilityOf(distribution, token_id));
-  return static_cast<float>(row.mirostat_bound - row.rules->mirostat_eta * (surprise - row.rules->mirostat_tau));
+  const SamplingRules& rules = *row.extras().rules;
+  return static_cast<float>(bound - rules.mirostat_eta * (surprise - rules.mirostat_tau));
 }
 
 int32_t DrawSparse(const TokenDistribution& distribution, double target) {
@@ -208,7 +213,8 @@ void ReportLogprobs(absl::Span<const float> logits, float max, absl::Span<TokenL
 }
 
 bool Filters(const SampleRow& row) {
-  return row.min_p > 0 || row.top_k > 0 || row.top_p < 1 || (row.rules != nullptr && row.rules->shapes_distribution());
+  const SamplingRules* rules = row.extras().rules;
+  return row.min_p > 0 || row.top_k > 0 || row.top_p < 1 || (rules != nullptr && rules->shapes_distribution());
 }
 
 // Of what the token was drawn from.
@@ -238,7 +244,7 @@ void SampleOne(absl::Span<const float> logits, const SampleRow& row, absl::Span<
   if (result->bad_logits) return;
   const float uniform = UniformFloat(row.seed, row.sequence_index, row.output_position, RandomPurpose::kDraw);
   result->token_id = DrawToken(distribution, uniform);
-  if (row.rules != nullptr && row.rules->keeps_state()) {
+  if (const SamplingRules* rules = row.extras().rules; rules != nullptr && rules->keeps_state()) {
     result->mirostat_bound = NextBound(row, distribution, result->token_id);
   }
   if (row.wants_processed_logprobs) {
@@ -286,7 +292,8 @@ void ComputeDistribution(absl::Span<const float> logits, const SampleRow& row, S
   const int64_t vocab = static_cast<int64_t>(logits.size());
   distribution.weights.resize(vocab);
   distribution.block_sums.resize((vocab + kWeightBlock - 1) / kWeightBlock);
-  if (row.rules != nullptr && row.rules->shapes_distribution() && !IsGreedy(row.temperature)) {
+  const SamplingRules* rules = row.extras().rules;
+  if (rules != nullptr && rules->shapes_distribution() && !IsGreedy(row.temperature)) {
     SelectByRules(adjusted, scan, row, scratch);
   } else {
     Select(adjusted, scan, row, &distribution);

@@ -102,10 +102,11 @@ absl::Status CheckBatch(const ForwardBatch& batch, const BatchLimits& limits) {
   const int64_t last_row = static_cast<int64_t>(num_tokens) - 1;
   for (const SampleRow& sample : batch.samples) {
     QUIRE_RETURN_IF_ERROR(CheckRange("samples", {&sample.logits_row, 1}, 0, last_row));
-    QUIRE_RETURN_IF_ERROR(CheckRange("banned_ids", sample.banned_ids, 0, limits.vocab_size - 1));
-    if (!sample.allowed_mask.empty()) {
+    const SampleExtras& extras = sample.extras();
+    QUIRE_RETURN_IF_ERROR(CheckRange("banned_ids", extras.banned_ids, 0, limits.vocab_size - 1));
+    if (!extras.allowed_mask.empty()) {
       const auto words = (static_cast<size_t>(limits.vocab_size) + 31) / 32;
-      QUIRE_RETURN_IF_ERROR(CheckSize("allowed_mask", sample.allowed_mask.size(), words));
+      QUIRE_RETURN_IF_ERROR(CheckSize("allowed_mask", extras.allowed_mask.size(), words));
     }
   }
   for (const ScoreRow& score : batch.scores) {

@@ -81,7 +81,7 @@ class SimRunner : public ModelRunner {
     result->scores.clear();
     result->logprobs.clear();
     for (const SampleRow& row : batch_->samples) {
-      if (row.rules != nullptr || row.wants_processed_logprobs) {
+      if (row.extras().rules != nullptr || row.wants_processed_logprobs) {
         QUIRE_RETURN_IF_ERROR(SampleByRules(row, result));
       } else {
         Sample(row, result);
@@ -237,9 +237,10 @@ class SimRunner : public ModelRunner {
           Mix(Mix(vocabulary.first, row.seed), (uint64_t{row.sequence_index} << 32) | row.output_position);
       rank = static_cast<int32_t>(draw % std::min(kSampledRanks, vocab_size()));
     }
-    const auto banned = [&row](int32_t id) {
-      if (!row.allowed_mask.empty() && (row.allowed_mask[id / 32] >> (id % 32) & 1) == 0) return true;
-      return std::find(row.banned_ids.begin(), row.banned_ids.end(), id) != row.banned_ids.end();
+    const auto banned = [&extras = row.extras()](int32_t id) {
+      const absl::Span<const uint32_t> mask = extras.allowed_mask;
+      if (!mask.empty() && (mask[id / 32] >> (id % 32) & 1) == 0) return true;
+      return std::find(extras.banned_ids.begin(), extras.banned_ids.end(), id) != extras.banned_ids.end();
     };
     int32_t tried = 0;
     while (tried < vocab_size() && banned(vocabulary.IdOf(rank))) rank = (rank + 1) % vocab_size(), ++tried;

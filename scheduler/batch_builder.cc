@@ -8,14 +8,7 @@
 namespace quire {
 namespace {
 
-// The sequences of a large batch do not fit into the nearest caches, and hardware cannot foresee where the next lies.
-constexpr size_t kPrefetchAhead = 8;
-
-// The lines of a sequence that a build reads: from `group` to the first members of `table`.
-void Prefetch(const Sequence& sequence) {
-  const char* begin = reinterpret_cast<const char*>(&sequence.group);
-  for (const int offset : {0, 64, 127}) __builtin_prefetch(begin + offset);
-}
+constexpr size_t kFetchedAhead = 8;  // sequences
 
 }  // namespace
 
@@ -131,7 +124,7 @@ void BatchBuilder::CopyIntegrityWork(const IntegrityWork& work) {
 const ForwardBatch& BatchBuilder::Build(const SchedulePlan& plan) {
   Resize(plan);
   for (size_t s = 0; s < plan.sequences.size(); ++s) {
-    if (s + kPrefetchAhead < plan.sequences.size()) Prefetch(*plan.sequences[s + kPrefetchAhead].sequence);
+    if (s + kFetchedAhead < plan.sequences.size()) FetchAhead(*plan.sequences[s + kFetchedAhead].sequence);
     FillTokens(plan.sequences[s], s);
     if (pages_ == nullptr) UpdateRow(plan.sequences[s], s);
   }

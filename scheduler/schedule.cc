@@ -8,6 +8,7 @@ namespace quire {
 namespace {
 
 constexpr int32_t kSparedRequests = 8;
+constexpr size_t kFetchedAhead = 4;  // sequences
 
 }  // namespace
 
@@ -21,6 +22,7 @@ void Scheduler::Schedule(absl::Time now, SchedulePlan* plan, StepOutputs* output
   plan->riders.clear();
   plan->copies.clear();
   plan->samples.clear();
+  plan->extras.clear();
   plan->scores.clear();
   plan->masks.clear();
 
@@ -108,8 +110,9 @@ void Scheduler::PlanRunning(bool offline) {
   plans_prefill_ = false;
   const bool rotate = num_running_ > budget_.tokens() || (offline && budget_.timed());
   if (!rotate) {
-    for (Sequence* sequence : running_) {
-      if (sequence->offline == offline) PlanRow(sequence);
+    for (size_t i = 0; i < running_.size(); ++i) {
+      if (i + kFetchedAhead < running_.size()) FetchAhead(*running_[i + kFetchedAhead]);
+      if (running_[i]->offline == offline) PlanRow(running_[i]);
     }
   } else {
     order_.assign(running_.begin(), running_.end());
@@ -180,6 +183,7 @@ void Scheduler::FillPlan(absl::Time now, SchedulePlan* plan) {
   const size_t num_running = running_.size();  // riders come behind
   for (size_t i = 0; i < num_running; ++i) {
     Sequence* sequence = running_[i];
+    if (i + kFetchedAhead < num_running) FetchAhead(*running_[i + kFetchedAhead]);
     if (sequence->planned_tokens > 0 && CutToPages(sequence)) AddToPlan(sequence, now, plan);
     sequence->planned_tokens = 0;
   }
@@ -199,9 +203,14 @@ void Scheduler::AddToPlan(Sequence* sequence, absl::Time now, SchedulePlan* plan
   entry.start = sequence->num_planned;
   entry.num_tokens = sequence->planned_tokens;
   entry.first_row = plan->num_tokens;
-  AddRows(*sequence, &entry, plan);
-  NoteScheduled(sequence, entry.start + entry.num_tokens, entry.sample, now);
-  if (entry.start + entry.num_tokens == sequence->prompt_len) AddRiders(&entry, now, plan);
+  const int32_t end = entry.start + entry.num_tokens;
+  if (sequence->wants_scores && sequence->group->next_score_position < sequence->prompt_len) {
+    AddScores(*sequence, &entry, plan);
+  }
+  if (entry.start == sequence->num_tokens()) entry.token_from_sample = sequence->last_sample;
+  if (end == sequence->num_foreseen()) entry.sample = AddSample(*sequence, end, entry.last_row(), plan);
+  NoteScheduled(sequence, end, entry.sample, now);
+  if (end == sequence->prompt_len) AddRiders(&entry, now, plan);
   plan->num_tokens += entry.num_tokens;
   plan->load.Add(entry.start, entry.num_tokens, entry.num_tokens == 1 && entry.sample >= 0);
   sequence->lane->served += entry.num_tokens;
@@ -220,21 +229,14 @@ bool Scheduler::CutToPages(Sequence* sequence) {
 
 void Scheduler::NoteScheduled(Sequence* sequence, int32_t num_planned, int32_t sample, absl::Time now) {
   SequenceGroup& group = *sequence->group;
-  sequence->num_planned = num_planned;
-  sequence->last_sample = sample;
-  sequence->last_step = group.last_step = step_ + 1;
-  if (group.first_step == 0) {
+  if (sequence->last_step == 0 && group.first_step == 0) {
     group.first_step = step_ + 1;
     group.scheduled_time = now;
   }
-}
-
-void Scheduler::AddRows(const Sequence& sequence, ScheduledSequence* entry, SchedulePlan* plan) const {
-  const int32_t end = entry->start + entry->num_tokens;
-  if (sequence.wants_scores && sequence.group->next_score_position < sequence.prompt_len)
-    AddScores(sequence, entry, plan);
-  if (entry->start == sequence.num_tokens()) entry->token_from_sample = sequence.last_sample;
-  if (end == sequence.num_foreseen()) entry->sample = AddSample(sequence, end, entry->last_row(), plan);
+  sequence->num_planned = num_planned;
+  sequence->last_sample = sample;
+  sequence->last_step = step_ + 1;
+  if (sequence->has_siblings) group.last_step = step_ + 1;
 }
 
 // The row of position p scores the token at p + 1.
@@ -254,17 +256,29 @@ int32_t Scheduler::AddSample(const Sequence& sequence, int32_t num_tokens, int32
                              SchedulePlan* plan) const {
   SampleRow& row = plan->samples.emplace_back(sequence.sample_row);
   row.logits_row = logits_row;
-  const int32_t num_output = num_tokens - sequence.prompt_len;
-  row.output_position = static_cast<uint32_t>(num_output);
-  if (!row.banned_ids.empty() && num_output >= sequence.group->request.params.min_tokens) row.banned_ids = {};
-  if (row.rules != nullptr) {
-    row.mirostat_bound = sequence.mirostat_bound;
-    if (row.rules->sees_tokens()) {  // all of them are there: none is in flight (needs_output)
-      row.tokens = sequence.tokens;
-      row.prompt_len = sequence.prompt_len;
-    }
-  }
+  row.output_position = static_cast<uint32_t>(num_tokens - sequence.prompt_len);
+  if (sequence.wants_extras) AddExtras(sequence, plan);
   return static_cast<int32_t>(plan->samples.size()) - 1;
+}
+
+// To the latest sample. A beam search bans ids itself.
+void Scheduler::AddExtras(const Sequence& sequence, SchedulePlan* plan) const {
+  if (plan->extras.empty()) plan->extras.reserve(options_.max_num_seqs);  // so that they stay where they are
+  QUIRE_CHECK(plan->extras.size() < plan->extras.capacity());
+  const SequenceGroup& group = *sequence.group;
+  const SamplingParams& params = group.request.params;
+  SampleRow& row = plan->samples.back();
+  SampleExtras& extras = plan->extras.emplace_back();
+  row.more = &extras;
+  const bool below_min = static_cast<int32_t>(row.output_position) < params.min_tokens;
+  if (below_min && group.beams == nullptr) extras.banned_ids = group.ending_ids;
+  extras.rules = params.rules.get();
+  if (extras.rules == nullptr) return;
+  extras.mirostat_bound = sequence.mirostat_bound;
+  if (extras.rules->sees_tokens()) {  // all of them are there: none is in flight (needs_output)
+    extras.tokens = sequence.tokens;
+    extras.prompt_len = sequence.prompt_len;
+  }
 }
 
 }  // namespace quire

@@ -58,11 +58,13 @@ struct SchedulePlan {
   // To be done before anything else of the step, in order.
   std::vector<BlockCopy> copies;
   IntegrityWork integrity = {};  // around the copies, as it says; empty unless the block manager collects it
-  // Complete, logits_row included; those of one row stand next to each other. banned_ids, rules and tokens point into
-  // sequence groups, which live as long as the plan.
+  // Complete, logits_row included; those of one row stand next to each other.
   std::vector<SampleRow> samples;
+  // What `samples` point to: moves with the plan, is not copied with it. banned_ids, rules and tokens point on into
+  // sequence groups, which live as long as the plan.
+  std::vector<SampleExtras> extras;
   std::vector<ScoreRow> scores;
-  std::vector<uint32_t> masks;  // FillMasks: what allowed_mask of `samples` points into
+  std::vector<uint32_t> masks;  // FillMasks: what allowed_mask of `extras` points into
 };
 
 }  // namespace quire

@@ -35,14 +35,12 @@ void SetSampleRow(const SequenceGroup& group, Sequence* sequence) {
   row.seed = params.seed;
   row.sequence_index = static_cast<uint32_t>(sequence->index);
   row.num_logprobs = params.logprobs.value_or(SampleRow::kNoLogprobs);
-  if (group.beams != nullptr) {  // which bans ids itself
+  if (group.beams != nullptr) {
     row.num_logprobs = std::max(row.num_logprobs, BeamSearch::NumCandidates(params.beam_width, group.ending_ids));
-  } else if (params.min_tokens > 0) {
-    row.banned_ids = group.ending_ids;
   }
   row.wants_processed_logprobs = params.processed_logprobs;
-  row.rules = params.rules.get();
-  if (row.rules != nullptr) sequence->mirostat_bound = 2 * row.rules->mirostat_tau;
+  sequence->wants_extras = params.min_tokens > 0 || params.rules != nullptr || group.request.is_constrained;
+  if (params.rules != nullptr) sequence->mirostat_bound = 2 * params.rules->mirostat_tau;
 }
 
 }  // namespace
@@ -219,11 +217,6 @@ void Scheduler::SetState(Sequence* sequence, SequenceState state) {
   }
 }
 
-void Scheduler::SetCommitted(Sequence* sequence, int32_t tokens) {
-  sequence->lane->committed += tokens - sequence->committed;
-  sequence->committed = tokens;
-}
-
 void Scheduler::CountRequest(const SequenceGroup& group, int32_t sign) {
   if (group.num_running > 0) {
     stats_.requests_running += sign;
@@ -248,6 +241,7 @@ void Scheduler::EmitEvent(Sequence* sequence, SequenceOutput event, StepOutputs*
 
 void Scheduler::CompleteEvent(Sequence* sequence, SequenceOutput* event) {
   SequenceGroup* group = sequence->group;
+  if (!sequence->has_siblings) group->last_step = sequence->last_step;
   const bool finished = event->finish_reason != FinishReason::kNone;
   if (finished) {
     if (observer_ != nullptr) observer_->OnEnded(*sequence, event->finish_reason, event->error);

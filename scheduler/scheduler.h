@@ -14,6 +14,7 @@
 #include "model/step_result.h"
 #include "scheduler/admission_rate.h"
 #include "scheduler/host_copy_cost.h"
+#include "scheduler/lane.h"
 #include "scheduler/request.h"
 #include "scheduler/schedule_plan.h"
 #include "scheduler/scheduler_observer.h"
@@ -154,7 +155,10 @@ class Scheduler {
   void CleanUp();
 
   // Moves what its lane is charged for in advance to `tokens`.
-  void SetCommitted(Sequence* sequence, int32_t tokens);
+  static void SetCommitted(Sequence* sequence, int32_t tokens) {
+    sequence->lane->committed += tokens - sequence->committed;
+    sequence->committed = tokens;
+  }
   void EndExpired(absl::Time now, StepOutputs* outputs);
   void DropHopeless(absl::Time now, StepOutputs* outputs);
 
@@ -170,9 +174,9 @@ class Scheduler {
   void AddToPlan(Sequence* sequence, absl::Time now, SchedulePlan* plan);
   bool CutToPages(Sequence* sequence);
   void NoteScheduled(Sequence* sequence, int32_t num_planned, int32_t sample, absl::Time now);
-  void AddRows(const Sequence& sequence, ScheduledSequence* entry, SchedulePlan* plan) const;
   void AddScores(const Sequence& sequence, ScheduledSequence* entry, SchedulePlan* plan) const;
   int32_t AddSample(const Sequence& sequence, int32_t num_tokens, int32_t logits_row, SchedulePlan* plan) const;
+  void AddExtras(const Sequence& sequence, SchedulePlan* plan) const;
 
   // --- admission.cc: from waiting to running
   void Admit(bool offline);

@@ -60,6 +60,8 @@ struct Sequence {
   const bool offline;
   const bool wants_scores;     // of the prompt
   const bool foresees_tokens;  // a row may be planned while the token it begins with is in flight
+  const bool has_siblings;     // the request has more sequences
+  bool wants_extras = false;   // its samples have SampleExtras, as the request says
   BlockTable table;
 
   std::unique_ptr<TokenConstraint> constraint;  // where it stands behind its output; null without either
@@ -67,7 +69,7 @@ struct Sequence {
   // the most tokens that one of them wants.
   int64_t followed_step = 0;
   int32_t index;             // 0 .. n - 1
-  float mirostat_bound = 0;  // as in SampleRow
+  float mirostat_bound = 0;  // as in SampleExtras
   int32_t least_awaited = 0, most_awaited = 0;
   int64_t following_round = 0;  // while waiting: the latest round in which another computed this sequence's tokens
 
@@ -78,5 +80,12 @@ struct Sequence {
   int64_t probed_step = 0;     // 0: never
   int32_t probed_on_host = 0;  // blocks of it
 };
+
+// Begins to load what a step touches of a sequence. Those of a large batch do not fit into the nearest caches, and
+// hardware cannot foresee where the next one lies.
+inline void FetchAhead(const Sequence& sequence) {
+  const char* begin = reinterpret_cast<const char*>(&sequence);
+  for (const int offset : {0, 64, 128}) __builtin_prefetch(begin + offset);
+}
 
 }  // namespace quire

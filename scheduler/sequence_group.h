@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -35,6 +36,8 @@ struct SequenceGroup {
   bool held = false;                 // in no plan for now
   std::unique_ptr<BeamGroup> beams;  // null without beam search
   Lane* lane = nullptr;
+  // Step numbers of the first and the latest plan that hold some of its sequences; 0: none does. If it has only one,
+  // last_step is as of that one's latest event, so that making a plan need not come here.
   int64_t first_step = 0, last_step = 0;
 
   // For SequenceOutput.
@@ -62,6 +65,7 @@ inline Sequence::Sequence(SequenceGroup* owner, int32_t sequence_index, BlockTab
       offline(owner->offline),
       wants_scores(owner->request.params.prompt_logprobs.has_value()),
       foresees_tokens(owner->beams == nullptr && !owner->request.params.needs_output && !owner->request.is_constrained),
+      has_siblings(std::max(owner->request.params.n, owner->request.params.beam_width) > 1),
       table(std::move(empty_table)),
       index(sequence_index) {}
 

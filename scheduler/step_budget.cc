@@ -13,10 +13,7 @@ void StepBudget::Reset(int32_t tokens, double seconds) {
   chunk_tokens_ = std::min(tokens, model_.trusted_chunk());
 }
 
-void StepBudget::TakeRow(int32_t position, bool decode) {
-  --tokens_;
-  ++given_;
-  if (!timed_) return;
+void StepBudget::TakeRowTime(int32_t position, bool decode) {
   seconds_ -= RowSeconds(position, decode);
   standing_seconds_ -= RowSeconds(position, true);
 }

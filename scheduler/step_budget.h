@@ -21,7 +21,11 @@ class StepBudget {
   bool timed() const { return timed_; }
 
   // One token of a running sequence, at `position`; it is taken whatever the time says.
-  void TakeRow(int32_t position, bool decode);
+  void TakeRow(int32_t position, bool decode) {
+    --tokens_;
+    ++given_;
+    if (timed_) TakeRowTime(position, decode);
+  }
   // Whether such a token fits in the time. True for the first of a step: something always advances.
   bool HasTimeForRow(int32_t position, bool decode) const;
   // What someone had taken and does not need: the tokens. Its time stays taken.
@@ -44,6 +48,7 @@ class StepBudget {
  private:
   static constexpr int32_t kGuaranteedTokens = 16;
 
+  void TakeRowTime(int32_t position, bool decode);
   double RowSeconds(int32_t position, bool decode) const { return model_.ChunkSeconds(position, 1, decode); }
 
   const StepTimeModel& model_;

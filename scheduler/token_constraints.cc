@@ -63,9 +63,9 @@ void FillMasks(SchedulePlan* plan) {
     const absl::Span<uint32_t> mask(next, NumWords(constraint));
     next += mask.size();
     constraint.FillMask(mask);
-    SampleRow& row = plan->samples[sample];
-    row.allowed_mask = mask;
-    if (!LeavesSome(mask, constraint.num_allowed(), row.banned_ids)) row.banned_ids = {};
+    SampleExtras& extras = plan->extras[plan->samples[sample].more - plan->extras.data()];
+    extras.allowed_mask = mask;
+    if (!LeavesSome(mask, constraint.num_allowed(), extras.banned_ids)) extras.banned_ids = {};
   });
 }
 

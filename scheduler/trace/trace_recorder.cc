@@ -219,7 +219,8 @@ void TraceRecorder::AddBlocks(const BlockTable& table, int32_t begin) {
 
 void TraceRecorder::AddSampleRow(const SampleRow& row) {
   const auto& [logits_row, temperature, min_p, top_k, top_p, seed, sequence_index, output_position, num_logprobs,
-               banned_ids, allowed_mask, rules, tokens, prompt_len, mirostat_bound, wants_processed_logprobs] = row;
+               wants_processed_logprobs, more] = row;
+  const auto& [banned_ids, allowed_mask, rules, tokens, prompt_len, mirostat_bound] = row.extras();
   for (const float number : {temperature, min_p, top_p}) digested_.push_back(std::bit_cast<int32_t>(number));
   for (const uint32_t number : {static_cast<uint32_t>(logits_row), static_cast<uint32_t>(top_k), sequence_index,
                                 output_position, static_cast<uint32_t>(num_logprobs)}) {
@@ -229,13 +230,15 @@ void TraceRecorder::AddSampleRow(const SampleRow& row) {
   AddWord(banned_ids.size(), &digested_);
   for (const int32_t id : banned_ids) digested_.push_back(permutation_(id));
   // What these do is in the sampled ids; a replay has none of them.
-  (void)allowed_mask, (void)rules, (void)tokens, (void)prompt_len, (void)mirostat_bound, (void)wants_processed_logprobs;
+  (void)allowed_mask, (void)rules, (void)tokens, (void)prompt_len, (void)mirostat_bound, (void)wants_processed_logprobs,
+      (void)more;
 }
 
 // Structured bindings as in trace_fields.h: what is added to a plan does not compile here until it counts.
 BlockHash TraceRecorder::Digest(const SchedulePlan& plan) {
-  const auto& [step, num_tokens, load, sequences, riders, copies, integrity, samples, scores, masks] = plan;
-  (void)masks;  // filled when the plan is run
+  const auto& [step, num_tokens, load, sequences, riders, copies, integrity, samples, extras, scores, masks] = plan;
+  (void)extras;  // counted with the samples
+  (void)masks;   // filled when the plan is run
   AddWord(static_cast<uint64_t>(step), &digested_);
   digested_.push_back(num_tokens);
   for (const int64_t sum : {load.prefill_tokens, load.prefill_pairs, load.decode_rows, load.decode_kv}) {

@@ -21,12 +21,15 @@ using Json = nlohmann::ordered_json;
 
 // What a SampleRow points to.
 struct Case {
-  SampleRow Row() const {
+  // Points into the case.
+  SampleRow Row() {
+    extras = {.banned_ids = banned,
+              .rules = &rules,
+              .tokens = tokens,
+              .prompt_len = prompt_len,
+              .mirostat_bound = mirostat_bound};
     SampleRow row = plain;
-    row.banned_ids = banned;
-    row.rules = &rules;
-    row.tokens = tokens;
-    row.prompt_len = prompt_len;
+    row.more = &extras;
     return row;
   }
 
@@ -34,7 +37,9 @@ struct Case {
   SamplingRules rules;
   std::vector<int32_t> tokens, banned;
   int32_t prompt_len = 0;
+  float mirostat_bound = 0;
   SampleRow plain;
+  SampleExtras extras;
 };
 
 std::vector<uint32_t> BitsOf(const Json& ids, size_t vocab) {
@@ -85,7 +90,7 @@ Case ReadReference(const Json& json) {
 Case ReadTable(const Json& json) {
   Case c = TextsOf(json);
   ReadPlain(json, &c.plain);
-  c.plain.mirostat_bound = json["mirostat_bound"].get<float>();
+  c.mirostat_bound = json["mirostat_bound"].get<float>();
   const Json& in = json["rules"];
   SamplingRules& rules = c.rules;
   const auto read = [&in](const char* name, auto* out) {
@@ -183,7 +188,7 @@ TEST_F(SamplingRulesTest, AllReferenceDistributions) {
   EXPECT_GE(lines.size(), 200u);
   for (const Json& json : lines) {
     SCOPED_TRACE(json["name"].get<std::string>());
-    const Case c = ReadReference(json);
+    Case c = ReadReference(json);
     EXPECT_TRUE(IsExpected(FinalProbabilities(c.logits, c.Row()), json));
   }
 }
@@ -194,7 +199,7 @@ TEST_F(SamplingRulesTest, ProcessedLogprobsOfTheReference) {
   for (const Json& json : testing::ReadJsonLines(*path)) {
     SCOPED_TRACE(json["name"].get<std::string>());
     if (json.contains("alt_probs") || json.contains("tie_at_top_k") || json.contains("tie_at_top_p")) continue;
-    const Case c = ReadReference(json);
+    Case c = ReadReference(json);
     SampleRow row = c.Row();
     row.num_logprobs = 20;
     row.wants_processed_logprobs = true;
@@ -219,7 +224,7 @@ TEST_F(SamplingRulesTest, ExactTables) {
   EXPECT_GE(lines.size(), 100u);
   for (const Json& json : lines) {
     SCOPED_TRACE(json["name"].get<std::string>());
-    const Case c = ReadTable(json);
+    Case c = ReadTable(json);
     EXPECT_TRUE(Near(FinalProbabilities(c.logits, c.Row()), json["probs"].get<std::vector<double>>()));
     if (!json.contains("next_bounds")) continue;
     const SampledToken token = Sample(c.logits, c.Row());
@@ -238,14 +243,15 @@ TEST_F(SamplingRulesTest, MirostatKeepsTheMeanSurprise) {
   for (const float tau : {2.0f, 4.0f}) {
     SamplingRules rules;
     rules.mirostat_tau = tau;
-    SampleRow row{.temperature = 1, .seed = 3, .rules = &rules, .mirostat_bound = 2 * tau};
+    SampleExtras extras{.rules = &rules, .mirostat_bound = 2 * tau};
+    SampleRow row{.temperature = 1, .seed = 3, .more = &extras};
     double sum = 0;
     constexpr int kDraws = 4000;
     for (int i = 0; i < kDraws; ++i) {
       row.output_position = static_cast<uint32_t>(i);
       const SampledToken token = Sample(logits, row);
-      sum += tau + (row.mirostat_bound - token.mirostat_bound) / rules.mirostat_eta;
-      row.mirostat_bound = token.mirostat_bound;
+      sum += tau + (extras.mirostat_bound - token.mirostat_bound) / rules.mirostat_eta;
+      extras.mirostat_bound = token.mirostat_bound;
     }
     EXPECT_NEAR(sum / kDraws, tau, 0.05);
   }
@@ -256,7 +262,8 @@ TEST_F(SamplingRulesTest, XtcAppliesWithItsProbability) {
   const std::vector<float> logits = {std::log(0.5f), std::log(0.3f), std::log(0.2f)};
   SamplingRules rules;
   rules.xtc_probability = 0.25f;
-  const std::map<int32_t, int> counts = Count(logits, {.temperature = 1, .seed = 5, .rules = &rules}, 8000);
+  const SampleExtras extras{.rules = &rules};
+  const std::map<int32_t, int> counts = Count(logits, {.temperature = 1, .seed = 5, .more = &extras}, 8000);
   EXPECT_NEAR(counts.at(0), 0.75 * 0.5 * 8000, 150);
   EXPECT_NEAR(counts.at(2), (0.25 + 0.75 * 0.2) * 8000, 150);
 }
@@ -266,7 +273,7 @@ TEST_F(SamplingRulesTest, RowsLeaveNothingBehind) {
   const auto lines = testing::ReadJsonLines(testing::SourcePath("tests/data/sampling/rules.jsonl"));
   std::vector<int32_t> first;
   for (const Json& json : lines) {
-    const Case c = ReadTable(json);
+    Case c = ReadTable(json);
     SamplingScratch fresh;
     ComputeDistribution(c.logits, c.Row(), &fresh);
     ComputeDistribution(c.logits, c.Row(), &scratch_);  // after all others
@@ -286,8 +293,9 @@ TEST_F(SamplingRulesTest, RefusesRulesOfAnotherVocabulary) {
   bad[3].bad_words = {{}};
   bad[4].logit_bias = {{-1, 1.0f}};
   for (const SamplingRules& rules : bad) {
-    SampleRow row{.rules = &rules};
-    if (&rules == &bad[5]) row.tokens = tokens;
+    SampleExtras extras{.rules = &rules};
+    if (&rules == &bad[5]) extras.tokens = tokens;
+    const SampleRow row{.more = &extras};
     SampledToken token;
     SampleTokensParams params;
     params.logits = F32Matrix(logits.data(), 1, 40);
@@ -306,10 +314,11 @@ TEST_F(SamplingRulesTest, B059GreedyRowsNextToRandomOnesStayFinite) {
   rules.repetition_penalty = 1.5f;
   const int32_t banned[] = {4};
   const std::vector<int32_t> tokens = {0, 2, 5};  // their logits are -inf
+  const SampleExtras bans{.banned_ids = banned}, ruled{.rules = &rules, .tokens = tokens};
   const std::vector<SampleRow> rows = {{.logits_row = 0},
-                                       {.logits_row = 1, .temperature = 1, .num_logprobs = 3, .banned_ids = banned},
-                                       {.logits_row = 2, .num_logprobs = 3, .rules = &rules, .tokens = tokens},
-                                       {.logits_row = 3, .temperature = 0.7f, .rules = &rules, .tokens = tokens}};
+                                       {.logits_row = 1, .temperature = 1, .num_logprobs = 3, .more = &bans},
+                                       {.logits_row = 2, .num_logprobs = 3, .more = &ruled},
+                                       {.logits_row = 3, .temperature = 0.7f, .more = &ruled}};
   std::vector<SampledToken> sampled(rows.size());
   SampleTokensParams params;
   params.logits = F32Matrix(logits.data(), 4, 6);
@@ -353,7 +362,8 @@ TEST_F(SamplingRulesTest, B067FiltersNeverEmptyTheSet) {
     rules.xtc_probability = either(0, 1);
     rules.xtc_threshold = either(0.5f, 1e-6f);
     rules.mirostat_tau = either(0, 0.001f);
-    SampleRow row{.temperature = either(0.01f, 1000), .rules = &rules};
+    const SampleExtras extras{.rules = &rules};
+    SampleRow row{.temperature = either(0.01f, 1000), .more = &extras};
     row.min_p = either(0, 1);
     row.top_k = static_cast<int32_t>(random() % 3);
     row.top_p = either(1, 1e-6f);
@@ -371,7 +381,8 @@ TEST_F(SamplingRulesTest, B075SecondStepPenalizesTheFirstToken) {
   rules.repetition_penalty = 2;
   std::vector<int32_t> tokens = {0};
   for (const int32_t expected : {1, 2, 1, 1}) {
-    const SampledToken token = Sample(logits, {.rules = &rules, .tokens = tokens, .prompt_len = 1});
+    const SampleExtras extras{.rules = &rules, .tokens = tokens, .prompt_len = 1};
+    const SampledToken token = Sample(logits, {.more = &extras});
     EXPECT_EQ(token.token_id, expected);
     tokens.push_back(token.token_id);
   }
@@ -387,9 +398,8 @@ TEST_F(SamplingRulesTest, B076WindowIsTheLastTokens) {
   rules.frequency_penalty = 1;
   rules.repeat_last_n = 10;
   for (const size_t length : {100u, 11u, 10u, 9u, 1u, 0u}) {
-    SampleRow row{.temperature = 1, .rules = &rules};
-    row.tokens = absl::MakeConstSpan(tokens).first(length);
-    const std::vector<double> probs = FinalProbabilities(logits, row);
+    const SampleExtras extras{.rules = &rules, .tokens = absl::MakeConstSpan(tokens).first(length)};
+    const std::vector<double> probs = FinalProbabilities(logits, {.temperature = 1, .more = &extras});
     for (int32_t i = 0; i < 100; ++i) {
       const bool seen = i < static_cast<int32_t>(length) && i >= static_cast<int32_t>(length) - 10;
       EXPECT_EQ(probs[i] < 0.01 * 0.9, seen) << i << " of " << length;

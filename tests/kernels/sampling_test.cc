@@ -90,8 +90,9 @@ TEST(SamplingTest, BadLogits) {
   const std::vector<float> logits = {1,    2,    kNan, 3, 4,    0, inf, 0,    0, 0,    -inf, -inf, -inf,
                                      -inf, -inf, 1,    5, -inf, 2, 0,   -inf, 7, -inf, -inf, -inf};
   const int32_t banned[] = {1};
+  const SampleExtras bans{.banned_ids = banned};
   std::vector<SampleRow> rows;
-  for (int32_t r = 0; r < 5; ++r) rows.push_back({.logits_row = r, .num_logprobs = 2, .banned_ids = banned});
+  for (int32_t r = 0; r < 5; ++r) rows.push_back({.logits_row = r, .num_logprobs = 2, .more = &bans});
   rows.push_back({.logits_row = 4});
   ASSERT_TRUE(
       fixture.Sample(logits, 5, rows, {{.logits_row = 0, .target_id = 1}, {.logits_row = 3, .target_id = 2}}).ok());
@@ -132,9 +133,10 @@ TEST(SamplingTest, AllowedMaskIsAsBanningTheOthers) {
     }
     for (SampleRow row : {SampleRow{}, SampleRow{.temperature = 1}, SampleRow{.temperature = 0.7f, .top_k = 4},
                           SampleRow{.temperature = 2, .top_p = 0.8f}, SampleRow{.temperature = 1, .min_p = 0.1f}}) {
+      const SampleExtras masked{.allowed_mask = mask}, bans{.banned_ids = others};
       SampleRow banning = row;
-      row.allowed_mask = mask;
-      banning.banned_ids = others;
+      row.more = &masked;
+      banning.more = &bans;
       const std::vector<double> probabilities = FinalProbabilities(logits, row);
       EXPECT_EQ(probabilities, FinalProbabilities(logits, banning));
       double sum = 0;
@@ -149,11 +151,13 @@ TEST(SamplingTest, AllowedMaskThatLeavesNothingIsBadLogits) {
   const std::vector<float> logits = {1, 2, -kInfinity, 3, 1, 2, 3, 4};
   const std::vector<uint32_t> impossible = MaskOf(4, {2}), second = MaskOf(4, {1});
   const int32_t banned[] = {1};
+  const SampleExtras none{.allowed_mask = impossible}, the_banned{.banned_ids = banned, .allowed_mask = second},
+      one{.allowed_mask = second};
   ASSERT_TRUE(fixture
                   .Sample(logits, 4,
-                          {{.logits_row = 0, .allowed_mask = impossible},
-                           {.logits_row = 0, .banned_ids = banned, .allowed_mask = second},
-                           {.logits_row = 1, .num_logprobs = 1, .allowed_mask = second}})
+                          {{.logits_row = 0, .more = &none},
+                           {.logits_row = 0, .more = &the_banned},
+                           {.logits_row = 1, .num_logprobs = 1, .more = &one}})
                   .ok());
   EXPECT_TRUE(fixture.sampled[0].bad_logits);
   EXPECT_TRUE(fixture.sampled[1].bad_logits);
@@ -336,9 +340,8 @@ TEST(SamplingTest, B064B068B069NeutralValuesAreOff) {
   neutral.xtc_threshold = 0.3f;
   neutral.mirostat_eta = 0.5f;
   const std::vector<int32_t> tokens = {1, 2, 3};
-  EXPECT_EQ(
-      FinalProbabilities(logits, {.temperature = 0.8f, .min_p = 0, .top_p = 1, .rules = &neutral, .tokens = tokens}),
-      unset);
+  const SampleExtras extras{.rules = &neutral, .tokens = tokens};
+  EXPECT_EQ(FinalProbabilities(logits, {.temperature = 0.8f, .min_p = 0, .top_p = 1, .more = &extras}), unset);
 }
 
 // B078: a token's raw log-probability is the same whatever it is drawn by.
@@ -381,9 +384,9 @@ TEST(SamplingTest, RefusesParametersOutOfRange) {
   const std::vector<float> logits(8, 1.0f);
   const int32_t banned[] = {8};
   const uint32_t mask[] = {1, 1};
-  const SampleRow bad_rows[] = {{.logits_row = 1},      {.temperature = -1},   {.temperature = kNan},
-                                {.min_p = 2},           {.top_p = 0},          {.num_logprobs = -3},
-                                {.banned_ids = banned}, {.allowed_mask = mask}};
+  const SampleExtras bans{.banned_ids = banned}, masked{.allowed_mask = mask};
+  const SampleRow bad_rows[] = {{.logits_row = 1}, {.temperature = -1},  {.temperature = kNan}, {.min_p = 2},
+                                {.top_p = 0},      {.num_logprobs = -3}, {.more = &bans},       {.more = &masked}};
   for (const SampleRow& row : bad_rows) {
     EXPECT_EQ(fixture.Sample(logits, 8, {row}).code(), absl::StatusCode::kInvalidArgument);
   }

@@ -150,12 +150,14 @@ TEST(SimRunnerTest, BannedIdsAreNeverChosen) {
   Row row{{0, 1, 2, 3}, Blocks(1, 1)};
   std::vector<int32_t> banned;
   for (int i = 0; i < 4; ++i) {
-    const int32_t token = TokenAfter(*runner, row, {.banned_ids = banned});
+    const SampleExtras bans{.banned_ids = banned};
+    const int32_t token = TokenAfter(*runner, row, {.more = &bans});
     EXPECT_THAT(banned, ::testing::Not(::testing::Contains(token)));
     banned.push_back(token);
   }
   banned = {0, 1, 2, 3, 4};
-  auto none = Step(*runner, row, 4, {.banned_ids = banned});
+  const SampleExtras bans{.banned_ids = banned};
+  auto none = Step(*runner, row, 4, {.more = &bans});
   ASSERT_TRUE(none.ok());
   EXPECT_TRUE(none->samples[0].bad_logits);
 }

@@ -300,9 +300,9 @@ TEST(SchedulerFaultTest, B055_AfterARecomputationOutputIsStillOutput) {
       if (entry.sample < 0) continue;
       const SampleRow& row = h.plan.samples[entry.sample];
       EXPECT_EQ(row.output_position, static_cast<uint32_t>(entry.sequence->num_tokens() - 9));
-      EXPECT_EQ(row.banned_ids.empty(), row.output_position >= 40);
-      EXPECT_EQ(row.tokens.size(), entry.sequence->tokens.size());
-      EXPECT_EQ(row.prompt_len, 9);
+      EXPECT_EQ(row.extras().banned_ids.empty(), row.output_position >= 40);
+      EXPECT_EQ(row.extras().tokens.size(), entry.sequence->tokens.size());
+      EXPECT_EQ(row.extras().prompt_len, 9);
     }
     h.Commit();
   }

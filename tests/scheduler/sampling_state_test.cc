@@ -30,14 +30,14 @@ TEST(SamplingStateTest, NoRowIsPlannedWhileATokenThatItLooksAtIsInFlight) {
   ASSERT_TRUE(h.Schedule());
   ASSERT_EQ(h.plan.sequences.size(), 1u);
   EXPECT_EQ(h.plan.sequences[0].sequence->group->request.handle, plain);
-  EXPECT_EQ(h.plan.samples[0].rules, nullptr);
-  EXPECT_TRUE(h.plan.samples[0].tokens.empty());
+  EXPECT_EQ(h.plan.samples[0].extras().rules, nullptr);
+  EXPECT_TRUE(h.plan.samples[0].extras().tokens.empty());
   h.Commit();
   ASSERT_TRUE(h.Schedule());
   ASSERT_EQ(h.plan.sequences.size(), 2u);
-  EXPECT_EQ(h.plan.samples[0].tokens.size(), 11u);
-  EXPECT_EQ(h.plan.samples[0].prompt_len, 10);
-  EXPECT_EQ(h.plan.samples[0].mirostat_bound, 11);
+  EXPECT_EQ(h.plan.samples[0].extras().tokens.size(), 11u);
+  EXPECT_EQ(h.plan.samples[0].extras().prompt_len, 10);
+  EXPECT_EQ(h.plan.samples[0].extras().mirostat_bound, 11);
   h.RunAll(30);
   h.ExpectCorrect(with_rules);
   h.ExpectCorrect(plain);
@@ -56,7 +56,7 @@ TEST(SamplingStateTest, RulesThatLookAtNoTokensOverlap) {
   ASSERT_TRUE(h.Schedule());
   ASSERT_TRUE(h.Schedule());
   ASSERT_EQ(h.plan.sequences.size(), 1u);
-  EXPECT_EQ(h.plan.samples[0].rules, params.rules.get());
+  EXPECT_EQ(h.plan.samples[0].extras().rules, params.rules.get());
 }
 
 // Preemption, siblings that ride on a prompt's row, and a prompt computed again: each sequence goes on from its own

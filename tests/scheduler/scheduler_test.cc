@@ -425,7 +425,7 @@ TEST(SchedulerTest, EndingIdsAreBannedBelowMinTokensOnly) {
   for (int32_t position = 0; position < 3; ++position) {
     ASSERT_TRUE(h.Schedule());
     ASSERT_EQ(h.plan.samples.size(), 1u);
-    const auto banned = h.plan.samples[0].banned_ids;
+    const auto banned = h.plan.samples[0].extras().banned_ids;
     const std::vector<int32_t> ids(banned.begin(), banned.end());
     EXPECT_EQ(ids, position < 2 ? (std::vector<int32_t>{7, 9}) : std::vector<int32_t>{});
     EXPECT_EQ(h.plan.samples[0].output_position, static_cast<uint32_t>(position));

@@ -27,8 +27,9 @@ int32_t Choose(uint64_t context, const SampleRow& row) {
   if (row.temperature > 0) hash = Mix(hash, Mix(row.seed, Mix(row.sequence_index, row.output_position)));
   while (true) {
     const auto token = static_cast<int32_t>(hash % FakeRunner::kVocabSize);
-    const bool banned = std::find(row.banned_ids.begin(), row.banned_ids.end(), token) != row.banned_ids.end();
-    const bool allowed = row.allowed_mask.empty() || (row.allowed_mask[token / 32] >> token % 32 & 1) != 0;
+    const auto [banned_ids, mask] = std::pair(row.extras().banned_ids, row.extras().allowed_mask);
+    const bool banned = std::find(banned_ids.begin(), banned_ids.end(), token) != banned_ids.end();
+    const bool allowed = mask.empty() || (mask[token / 32] >> token % 32 & 1) != 0;
     if (allowed && !banned) return token;
     hash = Mix(hash, 1);
   }
@@ -68,10 +69,11 @@ uint64_t ContextOf(absl::Span<const int32_t> tokens) {
 
 // A row with rules knows all tokens before it, and the state that each of them left: 1 more than the one before.
 void CheckRules(const SampleRow& row, uint64_t context) {
-  ASSERT_EQ(row.tokens.size(), row.prompt_len + row.output_position);
-  ASSERT_EQ(ContextOf(row.tokens), context) << "other tokens than the row has seen";
-  if (row.rules->mirostat_tau == 0) return;  // it leaves none
-  ASSERT_EQ(row.mirostat_bound, 2 * row.rules->mirostat_tau + static_cast<float>(row.output_position));
+  const SampleExtras& extras = row.extras();
+  ASSERT_EQ(extras.tokens.size(), extras.prompt_len + row.output_position);
+  ASSERT_EQ(ContextOf(extras.tokens), context) << "other tokens than the row has seen";
+  if (extras.rules->mirostat_tau == 0) return;  // it leaves none
+  ASSERT_EQ(extras.mirostat_bound, 2 * extras.rules->mirostat_tau + static_cast<float>(row.output_position));
 }
 
 std::vector<int32_t> Continue(Text text, const EngineRequest& request, int32_t index, int32_t max_output,
@@ -81,19 +83,21 @@ std::vector<int32_t> Continue(Text text, const EngineRequest& request, int32_t i
   std::vector<uint32_t> mask(constraint == nullptr ? 0 : (FakeRunner::kVocabSize + 31) / 32);
   std::vector<int32_t> output;
   while (static_cast<int32_t>(output.size()) < max_output) {
+    SampleExtras extras;
     SampleRow row;
+    row.more = &extras;
     row.temperature = params.temperature;
     row.seed = params.seed;
     row.sequence_index = static_cast<uint32_t>(index);
     row.output_position = static_cast<uint32_t>(output.size());
     const bool may_end = static_cast<int32_t>(output.size()) >= params.min_tokens;
-    if (!may_end) row.banned_ids = ending;
+    if (!may_end) extras.banned_ids = ending;
     if (constraint != nullptr) {
       constraint->FillMask(absl::MakeSpan(mask));
-      row.allowed_mask = mask;
+      extras.allowed_mask = mask;
       std::vector<uint32_t> left = mask;
-      for (const int32_t id : row.banned_ids) left[id / 32] &= ~(1u << id % 32);
-      if (std::all_of(left.begin(), left.end(), [](uint32_t word) { return word == 0; })) row.banned_ids = {};
+      for (const int32_t id : extras.banned_ids) left[id / 32] &= ~(1u << id % 32);
+      if (std::all_of(left.begin(), left.end(), [](uint32_t word) { return word == 0; })) extras.banned_ids = {};
     }
     output.push_back(Choose(text.context, row));
     if (may_end && std::find(ending.begin(), ending.end(), output.back()) != ending.end()) break;
@@ -292,9 +296,10 @@ void FakeRunner::Answer(const Step& step, size_t index, StepResult* result) {
     const uint64_t context = context_of(row.logits_row);
     // If the step before failed, the row has seen nothing that means anything; its sequence has ended.
     const bool is_lost = entry.sequence->state == SequenceState::kFinished;
-    if (row.rules != nullptr && !is_lost) CheckRules(row, num_groups() == 1 ? context : ContextOf(row.tokens));
+    const SampleExtras& extras = row.extras();
+    if (extras.rules != nullptr && !is_lost) CheckRules(row, num_groups() == 1 ? context : ContextOf(extras.tokens));
     result->samples.push_back(report(Choose(context, row), context));
-    result->samples.back().mirostat_bound = row.mirostat_bound + 1;
+    result->samples.back().mirostat_bound = extras.mirostat_bound + 1;
     if (row.num_logprobs > 0) {
       const std::vector<TokenLogprob> best = Distribution(context);
       const int32_t count = std::min(row.num_logprobs, kVocabSize);

@@ -74,7 +74,7 @@ class LateRunner : public ModelRunner {
     }
     for (const TokenFromSample& token : batch.tokens_from_samples) sum = absl::HashOf(sum, token.row, token.sample);
     for (const BlockCopyIds& copy : batch.block_copies) sum = absl::HashOf(sum, copy.src, copy.dst);
-    for (const SampleRow& row : batch.samples) sum = absl::HashOf(sum, row.logits_row, row.banned_ids);
+    for (const SampleRow& row : batch.samples) sum = absl::HashOf(sum, row.logits_row, row.extras().banned_ids);
     for (const ScoreRow& row : batch.scores) sum = absl::HashOf(sum, row.logits_row, row.target_id);
     return sum;
   }
