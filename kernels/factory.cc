@@ -1,10 +1,6 @@
 #include "kernels/factory.h"
 
-#include <sched.h>
-
 #include <algorithm>
-#include <fstream>
-#include <set>
 #include <string>
 
 #include "absl/strings/str_format.h"
@@ -13,6 +9,7 @@
 #ifdef QUIRE_WITH_CUDA
 #include "kernels/cuda/cuda_backend.h"
 #endif
+#include "kernels/host_limits.h"
 #include "kernels/reference/reference_backend.h"
 
 namespace quire {
@@ -40,33 +37,12 @@ std::vector<CpuIsa> AvailableCpuIsas() {
   return isas;
 }
 
-namespace {
-
-// Physical cores this process may use: CPUs of its affinity mask, hyper-threads of one core counted once.
-int UsableCores() {
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return 1;
-  std::set<std::string> cores;  // lists of sibling threads, one a core
-  int cpus = 0;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &allowed)) continue;
-    ++cpus;
-    std::ifstream file(absl::StrFormat("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu));
-    std::string siblings;
-    if (std::getline(file, siblings)) cores.insert(siblings);
-  }
-  const int count = cores.empty() ? cpus : static_cast<int>(cores.size());
-  return std::clamp(count, 1, kMaxThreads);
-}
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& options) {
   if (options.num_threads < 0 || options.num_threads > kMaxThreads) {
     return absl::InvalidArgumentError(
         absl::StrFormat("num_threads is %d, expected 0..%d", options.num_threads, kMaxThreads));
   }
-  const int num_threads = options.num_threads == 0 ? UsableCores() : options.num_threads;
+  const int num_threads = options.num_threads == 0 ? std::min(UsableCores(), kMaxThreads) : options.num_threads;
   if (options.kind == DeviceKind::kReference) return CreateReferenceBackend(num_threads);
   if (options.kind == DeviceKind::kCpu) {
     const std::vector<CpuIsa> available = AvailableCpuIsas();

@@ -27,8 +27,7 @@ struct BackendOptions {
   CpuIsa cpu_isa = CpuIsa::kAuto;  // of kCpu only
   int32_t device_index = 0;        // of kCuda only
   bool deterministic = false;      // of kCuda only: the same bits whatever the batch, as the others have them anyway
-  int32_t num_threads =
-      0;  // worker threads, the calling one included; 0: physical cores this process may use; at most 256
+  int32_t num_threads = 0;  // worker threads, the calling one included; 0: UsableCores (host_limits.h); at most 256
 };
 
 // Makes the backend. kUnimplemented for a device that is not compiled in; kUnavailable for an instruction set or a

@@ -11,6 +11,7 @@
 #include "kernels/base/dtype.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/factory.h"
+#include "kernels/host_limits.h"
 #include "model/config.h"
 #include "model/kv_cache.h"
 #include "model/sim_runner.h"

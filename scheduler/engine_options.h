@@ -24,7 +24,7 @@ struct EngineOptions {
   CpuIsa cpu_isa = CpuIsa::kAuto;
   int32_t device_index = 0;       // cuda only
   bool deterministic = false;     // cuda only: the same tokens whatever the batch, as the other devices give anyway
-  int32_t num_threads = 0;        // 0: physical cores
+  int32_t num_threads = 0;        // 0: physical cores, within a quota
   bool random_weights = false;    // --load-format random: weights from the seed and the configuration alone
   int32_t max_model_len = 0;      // tokens; 0: the model's, cut to what the pool can hold
   int32_t block_size = 0;         // tokens; 0: 32

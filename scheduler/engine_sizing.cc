@@ -1,20 +1,15 @@
 #include "scheduler/engine_sizing.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "block_manager/group_pages.h"
 #include "kernels/base/status_macros.h"
 
@@ -30,27 +25,6 @@ template <typename T>
 absl::Status CheckRange(const char* option, T value, T low, T high) {
   if (value >= low && value <= high) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("--", option, " ", value, " is outside ", low, " .. ", high));
-}
-
-// A limit as control groups write it: a number, or "max".
-std::optional<int64_t> ReadLimit(const std::string& path) {
-  std::ifstream file(path);
-  std::string text;
-  int64_t limit = 0;
-  if (!(file >> text) || !absl::SimpleAtoi(text, &limit)) return std::nullopt;
-  return limit;
-}
-
-// The lowest limit on the way from the group `path` below `mount` up to the mount itself.
-int64_t LowestLimit(const std::string& mount, const std::string& path, const char* file) {
-  std::vector<std::string> parts = absl::StrSplit(path, '/', absl::SkipEmpty());
-  int64_t lowest = std::numeric_limits<int64_t>::max();
-  while (true) {
-    const std::string folder = parts.empty() ? mount : absl::StrCat(mount, "/", absl::StrJoin(parts, "/"));
-    lowest = std::min(lowest, ReadLimit(absl::StrCat(folder, "/", file)).value_or(lowest));
-    if (parts.empty()) return lowest;
-    parts.pop_back();
-  }
 }
 
 int64_t HostKvBytes(const EngineOptions& options) {
@@ -181,22 +155,6 @@ absl::StatusOr<EngineSizes> SizeEngine(const EngineOptions& options, const Model
                                                       " leaves no room for a prompt token and an output token"));
   }
   return sizes;
-}
-
-int64_t UsableMemoryBytes() {
-  int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
-  // Lines "id:controllers:path"; version 2 has id 0 and no controllers.
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    const std::vector<std::string> fields = absl::StrSplit(line, absl::MaxSplits(':', 2));
-    if (fields.size() != 3) continue;
-    if (fields[1].empty()) {
-      bytes = std::min(bytes, LowestLimit("/sys/fs/cgroup", fields[2], "memory.max"));
-    } else if (fields[1] == "memory") {
-      bytes = std::min(bytes, LowestLimit("/sys/fs/cgroup/memory", fields[2], "memory.limit_in_bytes"));
-    }
-  }
-  return bytes;
 }
 
 }  // namespace quire

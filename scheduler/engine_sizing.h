@@ -32,7 +32,4 @@ absl::StatusOr<EngineSizes> SizeEngine(const EngineOptions& options, const Model
                                        const std::vector<int32_t>& group_windows = {0},
                                        std::optional<int64_t> host_memory_bytes = std::nullopt);
 
-// Bytes of memory this process may use: the machine's, or a limit of its control group (versions 1 and 2) if lower.
-int64_t UsableMemoryBytes();
-
 }  // namespace quire

@@ -278,7 +278,8 @@ void AddEngineFlags(CLI::App& app, EngineOptions& options) {
          },
          "auto; random: weights from the seed and the configuration alone, for benchmarks")
       ->default_str("auto");
-  AddIntFlag(app, "--threads", options.num_threads, 0, 256, "worker threads of the cpu device; 0: physical cores")
+  AddIntFlag(app, "--threads", options.num_threads, 0, 256,
+             "worker threads of the cpu device; 0: physical cores, within a container's quota")
       ->capture_default_str();
   AddIntFlag(app, "--max-model-len", options.max_model_len, 2, 1 << 24,
              "tokens of prompt and output, cut to the model's; default: the model's, cut to what the pool can hold");
