@@ -1,5 +1,7 @@
-// Fixed work of block manager and scheduler, whose instructions tests/bench/instruction_count counts under callgrind.
+// Fixed work, of block manager and scheduler here, whose instructions tests/bench/instruction_count counts.
 // usage: instruction_load NAME; without NAME it lists the names.
+#include "tests/bench/instruction_load.h"
+
 #include <cstdint>
 #include <cstdio>
 #include <string_view>
@@ -14,15 +16,6 @@
 #include "scheduler/scheduler.h"
 #include "tests/bench/decode_load.h"
 
-namespace {
-
-template <class Work>
-void CallWork(void* work) {
-  (*static_cast<Work*>(work))();
-}
-
-}  // namespace
-
 // Instructions between entry and exit of this function are counted, and no others: callgrind knows it by its name.
 extern "C" void QuireCounted(void (*work)(void*), void* context) {
   work(context);
@@ -33,29 +26,6 @@ namespace quire {
 namespace {
 
 constexpr int32_t kBlockSize = 16;
-
-template <class Work>
-void Count(Work work) {
-  void (*volatile counted)(void (*)(void*), void*) = &QuireCounted;  // neither inlined nor specialised
-  counted(&CallWork<Work>, &work);
-}
-
-// The same numbers everywhere.
-class Numbers {
- public:
-  int32_t Below(int32_t limit) {
-    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
-    return static_cast<int32_t>((state_ >> 33) % static_cast<uint64_t>(limit));
-  }
-  std::vector<int32_t> Ids(int32_t count) {
-    std::vector<int32_t> ids(count);
-    for (int32_t& id : ids) id = Below(50'000);
-    return ids;
-  }
-
- private:
-  uint64_t state_ = 1;
-};
 
 void Pool() {
   struct NoCache : BlockPool::Cache {
@@ -178,25 +148,23 @@ void Lives() {
   QUIRE_CHECK(stats.requests_finished == 200 && stats.preemptions > 0 && stats.prefix_hit_tokens > 0);
 }
 
-struct Load {
-  std::string_view name;
-  void (*run)();
-};
-constexpr Load kLoads[] = {{"pool", &Pool},
-                           {"publish", &Publish},
-                           {"prefix_hit", &PrefixHit},
-                           {"decode_schedule", &DecodeSchedule},
-                           {"decode_build", &DecodeBuild},
-                           {"decode_commit", &DecodeCommit},
-                           {"lives", &Lives}};
+constexpr InstructionLoad kManagerLoads[] = {{"pool", &Pool},
+                                             {"publish", &Publish},
+                                             {"prefix_hit", &PrefixHit},
+                                             {"decode_schedule", &DecodeSchedule},
+                                             {"decode_build", &DecodeBuild},
+                                             {"decode_commit", &DecodeCommit},
+                                             {"lives", &Lives}};
 
 }  // namespace
 }  // namespace quire
 
 int main(int argc, char** argv) {
-  for (const quire::Load& load : quire::kLoads) {
-    if (argc < 2) std::printf("%s\n", load.name.data());
-    if (argc == 2 && argv[1] == load.name) return load.run(), 0;
+  for (const auto loads : {absl::MakeConstSpan(quire::kManagerLoads), quire::ComputeLoads()}) {
+    for (const quire::InstructionLoad& load : loads) {
+      if (argc < 2) std::printf("%s\n", load.name.data());
+      if (argc == 2 && argv[1] == load.name) return load.run(), 0;
+    }
   }
   return argc < 2 ? 0 : 64;
 }
