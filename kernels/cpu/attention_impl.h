@@ -16,7 +16,7 @@ namespace quire::attention {
 // The keys that row `row` sees.
 template <typename V>
 KeyRange VisibleKeys(const AttentionTask& task, int32_t row) {
-  const int32_t position = task.first_position + row;
+  const int32_t position = task.first_position + (task.rows == nullptr ? row : 0);
   const int32_t begin = task.window > 0 && position >= task.window ? position - task.window + 1 : 0;
   return {begin, position + 1};
 }
@@ -366,7 +366,8 @@ void Attend(const AttentionTask& task) {
   const int64_t num_queries = int64_t{task.num_rows} * task.num_heads;
   for (int64_t query = 0; query < num_queries; ++query) {
     const int64_t row = query / task.num_heads, head = query % task.num_heads;
-    const float* const from = task.q + row * task.q_stride + head * task.head_dim;
+    const int64_t batch_row = task.rows == nullptr ? row : task.rows[row];
+    const float* const from = task.q + batch_row * task.q_stride + head * task.head_dim;
     float* const to = scratch.queries + query * scratch.padded;
     for (int64_t i = 0; i < scratch.padded; i += 16) LoadUpTo<V>(from + i, task.head_dim - i).Store(to + i);
     V::Zero().Store(scratch.total + query * scratch.partial_size + scratch.padded);
@@ -397,6 +398,10 @@ void MergePartials(const AttentionTask& task) {
   const int64_t num_queries = int64_t{task.num_rows} * task.num_heads;
   for (int64_t query = 0; query < num_queries; ++query) {
     V::Zero().Store(scratch.total + scratch.padded);
+    for (int32_t chunk = 0; chunk < task.shared_chunks; ++chunk) {
+      const float* const results = task.shared_partials + chunk * task.shared_stride;
+      Merge<V>(results + query * scratch.partial_size, scratch.padded, scratch.total);
+    }
     for (int32_t chunk = task.chunk_begin; chunk < task.chunk_end; ++chunk) {
       Merge<V>(task.partials + (chunk * num_queries + query) * scratch.partial_size, scratch.padded, scratch.total);
     }

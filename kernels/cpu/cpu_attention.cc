@@ -20,7 +20,8 @@ absl::Status ReserveFloats(int64_t count, Buffer* buffer) {
 struct AttentionJob {
   PagedAttentionParams params;
   const CpuAttentionPlan& plan;
-  const std::vector<AttentionItem>& items;
+  const AttentionSplit& split;
+  const std::vector<AttentionItem>& items;  // of the split: items or merges
   void (*kernel)(const AttentionTask&);
   const std::vector<Buffer>& scratch;
   const Buffer& partials;
@@ -39,7 +40,13 @@ struct AttentionJob {
 };
 
 AttentionTask AttentionJob::TaskOf(const AttentionItem& item, int thread) const {
-  const CpuAttentionPlan::Tile& tile = plan.tiles()[item.tile];
+  // All rows of a shared prefix are behind its chunks.
+  const SharedPrefix* const prefix = item.shared < 0 ? nullptr : &split.shared[item.shared];
+  const CpuAttentionPlan::Tile tile = item.tile >= 0
+                                          ? plan.tiles()[item.tile]
+                                          : CpuAttentionPlan::Tile{.sequence = prefix->sequence,
+                                                                   .num_rows = prefix->num_rows,
+                                                                   .first_position = item.chunk_end * kKeyChunk};
   const PagedKvView& kv = params.kv;
   const int32_t kv_head = item.first_head / (params.num_heads / kv.num_kv_heads);
   const int64_t column = int64_t{item.first_head} * kv.head_dim;
@@ -52,6 +59,7 @@ AttentionTask AttentionJob::TaskOf(const AttentionItem& item, int thread) const 
     task.logsumexp = params.logsumexp.f32().row(tile.first_row) + item.first_head;
     task.logsumexp_stride = params.logsumexp.stride;
   }
+  if (item.tile < 0) task.rows = split.shared_rows.data() + prefix->first;
   task.num_rows = tile.num_rows;
   task.num_heads = item.num_heads;
   task.head_dim = kv.head_dim;
@@ -75,6 +83,11 @@ AttentionTask AttentionJob::TaskOf(const AttentionItem& item, int thread) const 
   task.slopes = params.alibi_slopes == nullptr ? nullptr : params.alibi_slopes + item.first_head;
   task.scratch = scratch[thread].as<float>();
   task.partials = item.partials < 0 ? nullptr : partials.as<float>() + item.partials;
+  if (item.shared_partials >= 0) {
+    task.shared_partials = partials.as<float>() + item.shared_partials;
+    task.shared_chunks = prefix->num_chunks;
+    task.shared_stride = int64_t{prefix->num_rows} * item.num_heads * PartialFloats(kv.head_dim);
+  }
   return task;
 }
 
@@ -101,8 +114,8 @@ void CpuOps::AddAttention(const PagedAttentionParams& params, const CpuAttention
   const auto add = [&](const std::vector<AttentionItem>& items, void (*kernel)(const AttentionTask&)) {
     const int64_t per_thread = (static_cast<int64_t>(items.size()) + num_threads - 1) / num_threads;
     ThreadPool::Loop loop;
-    loop.context =
-        program_.New(AttentionJob{params, plan, items, kernel, attention_scratch_, partials_, per_thread, num_threads});
+    loop.context = program_.New(
+        AttentionJob{params, plan, split, items, kernel, attention_scratch_, partials_, per_thread, num_threads});
     loop.run = [](void* context, const ThreadPool::Piece& piece) {
       static_cast<const AttentionJob*>(context)->Run(piece);
     };
@@ -120,8 +133,8 @@ absl::Status CpuOps::PagedAttention(const PagedAttentionParams& params) {
   const auto& plan = static_cast<const CpuAttentionPlan&>(*params.plan);
   QUIRE_RETURN_IF_ERROR(CheckPagedAttention(params, plan.batch()));
   QUIRE_RETURN_IF_ERROR(CheckKvType("PagedAttention", params.kv, kCpuKvTypes));
-  const AttentionSplit& split =
-      plan.SplitFor({params.num_heads, params.kv.num_kv_heads, params.kv.head_dim, params.window});
+  const AttentionSplit& split = plan.SplitFor({params.num_heads, params.kv.num_kv_heads, params.kv.head_dim,
+                                               params.window, params.kv.block_size, params.alibi_slopes != nullptr});
   QUIRE_RETURN_IF_ERROR(ReserveAttentionMemory(params.kv.head_dim, split.partial_floats));
   AddAttention(params, plan, split);
   return EndOp();

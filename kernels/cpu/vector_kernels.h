@@ -17,10 +17,13 @@ inline constexpr int32_t kMaxTaskQueries = 48;
 // Most query rows of one task.
 inline constexpr int32_t kMaxTaskRows = 16;
 
-// Attention of `num_rows` consecutive rows of one sequence with `num_heads` query heads that share one KV head. A query
-// is one (row, head) pair, index row * num_heads + head.
+// Attention of `num_rows` consecutive rows of one sequence, or of rows of several that share these keys, with
+// `num_heads` query heads that share one KV head. A query is one (row, head) pair, index row * num_heads + head.
 struct AttentionTask {
   const float* q = nullptr;  // first row, first head; [row * q_stride + head * head_dim + i]
+  // Not null: row r is the batch's row rows[r], q that of row 0. They see every key of the chunks; there are partials,
+  // no window and no slopes.
+  const int32_t* rows = nullptr;
   int64_t q_stride = 0;
   float* out = nullptr;  // the same shape
   int64_t out_stride = 0;
@@ -53,6 +56,11 @@ struct AttentionTask {
   float* scratch = nullptr;       // AttentionScratchFloats(head_dim), 64-byte aligned
   // [chunk of all][query][PartialFloats(head_dim)]; not null: the chunks' results go there instead of to `out`.
   float* partials = nullptr;
+  // Of a task to merge whose first chunks are those of a shared prefix: their results of query 0, `shared_stride`
+  // floats from a chunk to the next.
+  const float* shared_partials = nullptr;
+  int64_t shared_stride = 0;
+  int32_t shared_chunks = 0;
 };
 
 // head_dim rounded up to whole vectors.

@@ -29,9 +29,12 @@ struct Case {
   const char* name;
   int32_t sequences, rows, context;  // of each sequence
   int32_t layers;                    // caches that take turns, as in a model
+  int32_t shared = 0;                // tokens that all sequences begin with, in the same blocks
 };
-constexpr Case kCases[] = {
-    {"decode", 1, 1, 160, 30}, {"decode", 32, 1, 160, 30}, {"decode", 64, 1, 1024, 4}, {"prefill", 1, 512, 512, 30}};
+constexpr Case kCases[] = {{"decode", 1, 1, 160, 30},   {"decode", 32, 1, 160, 30},
+                           {"decode", 64, 1, 1024, 4},  {"prefill", 1, 512, 512, 30},
+                           {"decode", 4, 1, 1056, 30},  {"shared", 4, 1, 1056, 30, 1024},
+                           {"decode", 16, 1, 1056, 12}, {"shared", 16, 1, 1056, 12, 1024}};
 
 constexpr DType kTypes[] = {DType::kF16, DType::kBf16, DType::kI8};
 
@@ -74,6 +77,9 @@ class Workload {
     tables_.resize(kv_.num_blocks);
     std::iota(tables_.begin(), tables_.end(), 0);
     std::shuffle(tables_.begin(), tables_.end(), random);
+    for (int32_t s = 1; s < c.sequences; ++s) {
+      std::copy_n(tables_.begin(), c.shared / kBlockSize, tables_.begin() + s * blocks);
+    }
     cu_q_lens_ = {0};
     for (int32_t s = 0; s < c.sequences; ++s) cu_q_lens_.push_back(cu_q_lens_.back() + c.rows);
     context_lens_.assign(c.sequences, c.context);
