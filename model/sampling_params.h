@@ -50,6 +50,9 @@ struct SamplingParams {
   // What may come depends on all that came before: no token is planned while the one before it is in flight. Set if the
   // rules look at tokens or keep state.
   bool needs_output = false;
+  // Drafted tokens that a step may check, [0, 64], at most as many as the server allows; not set: these. 0: none. They
+  // save time and change nothing else.
+  std::optional<int32_t> num_speculative_tokens;
 };
 
 }  // namespace quire

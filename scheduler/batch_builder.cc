@@ -64,7 +64,8 @@ void BatchBuilder::FillTokens(const ScheduledSequence& entry, size_t s) {
     tokens_from_samples_.push_back({row, entry.token_from_sample});
     token_ids_[row] = 0;
   } else {
-    for (int32_t i = 0; i < entry.num_tokens; ++i) token_ids_[row + i] = sequence.tokens[entry.start + i];
+    const absl::Span<const int32_t> text = entry.text();
+    for (int32_t i = 0; i < entry.num_tokens; ++i) token_ids_[row + i] = text[entry.start + i];
   }
 }
 

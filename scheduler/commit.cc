@@ -62,6 +62,7 @@ void Scheduler::Commit(const SchedulePlan& plan, const StepResult& result, absl:
   if (blocks_->integrity_enabled()) blocks_->EndIntegrityWork(plan.integrity, /*failed=*/false);
   step_time_.Learn(plan.load, step_seconds - LearnHostCopies(plan, result));
   admission_rate_.NoteStep(step_seconds, !waiting_.empty());
+  if (options_.max_drafts > 0) WeighDrafts();
   stats_.starts_per_second = admission_rate_.requests_per_second();
   stats_.start_tokens_per_second = admission_rate_.tokens_per_second();
   for (const ScheduledSequence& entry : plan.sequences) {
@@ -79,7 +80,7 @@ void Scheduler::CommitSequence(const ScheduledSequence& entry, absl::Span<const 
     CommitEnded(entry, riders, result, now, outputs);
     return;
   }
-  sequence->num_computed = entry.start + entry.num_tokens;
+  sequence->num_computed = entry.start + entry.num_known();
   if (entry.scores_count > 0 && !CommitScores(entry, result, now, outputs)) return;
   const SampledToken* token = entry.sample < 0 ? nullptr : &result.samples[entry.sample];
   if (token != nullptr && token->bad_logits) {
@@ -91,7 +92,42 @@ void Scheduler::CommitSequence(const ScheduledSequence& entry, absl::Span<const 
   if (token == nullptr) return;
   if (!riders.empty()) ForkForRiders(sequence, riders);
   if (sequence->group->num_unfinished > 1) WakeSiblings(sequence->group);
-  CommitSample(sequence, entry.sample, result, now, outputs);
+  if (entry.num_drafts > 0) {
+    CommitDrafts(entry, result, now, outputs);
+  } else {
+    CommitSample(sequence, entry.sample, result, now, outputs);
+  }
+  if (sequence->max_drafts > 0) Draft(sequence);
+}
+
+// As if each draft that is right had been a step's only row. What lies behind the last of these is written again by the
+// steps that follow. The first row is computed and published.
+void Scheduler::CommitDrafts(const ScheduledSequence& entry, const StepResult& result, absl::Time now,
+                             StepOutputs* outputs) {
+  Sequence* sequence = entry.sequence;
+  SequenceGroup* group = sequence->group;
+  ++stats_.drafting_steps;
+  stats_.drafted_tokens += entry.num_drafts;
+  group->drafted_tokens += entry.num_drafts;
+  int32_t accepted = 0;
+  while (true) {
+    const int32_t sample = entry.sample + accepted;
+    const bool right =
+        accepted < entry.num_drafts && result.samples[sample].token_id == sequence->speculation->draft(accepted);
+    stats_.accepted_tokens += right;
+    group->accepted_tokens += right;
+    CommitSample(sequence, sample, result, now, outputs);
+    if (!right || sequence->state == SequenceState::kFinished) break;
+    ++accepted;
+    sequence->num_computed = sequence->num_planned = entry.start + 1 + accepted;
+    if (result.samples[sample + 1].bad_logits) {
+      EndGroup(group, FinishReason::kError, BadLogits(sequence->num_computed - 1), now, outputs);
+      return;
+    }
+    blocks_->Publish(sequence->table, sequence->tokens, sequence->num_computed, sequence->keys);
+    if (sequence->committed > 0) SetCommitted(sequence, sequence->committed - 1);
+  }
+  sequence->speculation->Learn(entry.num_drafts, accepted);
 }
 
 // One that ended while the step was in flight. Others may wait for what the step computed.
@@ -102,7 +138,7 @@ void Scheduler::CommitEnded(const ScheduledSequence& entry, absl::Span<const Pla
   if (!sequence->group->failed) {
     const bool awaited = sequence->followed_step >= committed_step_ || !riders.empty();
     const bool useful = awaited && sequence->num_computed == entry.start && IsSound(entry, result);
-    if (useful) sequence->num_computed = std::min(entry.start + entry.num_tokens, sequence->num_tokens());
+    if (useful) sequence->num_computed = std::min(entry.start + entry.num_known(), sequence->num_tokens());
     blocks_->Publish(sequence->table, sequence->tokens, sequence->num_computed, sequence->keys);
     const auto goes_on = [sequence](const PlanRider& r) {
       return r.sequence->group == sequence->group && r.sequence->rides();

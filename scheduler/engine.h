@@ -41,6 +41,8 @@ struct EngineStats {
   int64_t host_bytes_out = 0, host_bytes_in = 0;  // copied to the host tier and back
   int64_t requests_finished = 0, requests_aborted = 0, requests_failed = 0;
   int64_t prompt_tokens = 0, generation_tokens = 0;
+  // Speculation: steps of sequences that tried drafts, drafts tried, and those of them that were right.
+  int64_t drafting_steps = 0, drafted_tokens = 0, accepted_tokens = 0;
   int64_t surplus_tokens = 0;  // computed in vain: the sequence had ended in the step before, which overlapped
   // Seconds of all steps so far by part, and of the latest.
   struct StepSeconds {

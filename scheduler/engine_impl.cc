@@ -375,6 +375,9 @@ void EngineImpl::Publish() {
   stats.requests_aborted = earlier_.requests_aborted + scheduled.requests_aborted;
   stats.requests_failed = earlier_.requests_failed + scheduled.requests_failed;
   stats.prompt_tokens = earlier_.prompt_tokens + scheduled.prompt_tokens;
+  stats.drafting_steps = earlier_.drafting_steps + scheduled.drafting_steps;
+  stats.drafted_tokens = earlier_.drafted_tokens + scheduled.drafted_tokens;
+  stats.accepted_tokens = earlier_.accepted_tokens + scheduled.accepted_tokens;
   stats.surplus_tokens = earlier_.surplus_tokens + scheduled.surplus_tokens;
   stats.generation_tokens = earlier_.generation_tokens + scheduled.generation_tokens;
   NoteTrace();

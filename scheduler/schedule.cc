@@ -181,6 +181,7 @@ void Scheduler::PlanLeftover() {
 
 void Scheduler::FillPlan(absl::Time now, SchedulePlan* plan) {
   const size_t num_running = running_.size();  // riders come behind
+  undrafted_load_ = {};
   for (size_t i = 0; i < num_running; ++i) {
     Sequence* sequence = running_[i];
     if (i + kFetchedAhead < num_running) FetchAhead(*running_[i + kFetchedAhead]);
@@ -210,11 +211,14 @@ void Scheduler::AddToPlan(Sequence* sequence, absl::Time now, SchedulePlan* plan
   if (entry.start == sequence->num_tokens()) entry.token_from_sample = sequence->last_sample;
   if (end == sequence->num_foreseen()) entry.sample = AddSample(*sequence, end, entry.last_row(), plan);
   NoteScheduled(sequence, end, entry.sample, now);
+  if (sequence->num_drafts > 0) AddDrafts(&entry, plan);
   if (end == sequence->prompt_len) AddRiders(&entry, now, plan);
   plan->num_tokens += entry.num_tokens;
-  plan->load.Add(entry.start, entry.num_tokens, entry.num_tokens == 1 && entry.sample >= 0);
+  const bool decode = entry.num_known() == 1 && entry.sample >= 0;
+  plan->load.Add(entry.start, entry.num_tokens, decode);
+  if (decode && options_.max_drafts > 0) undrafted_load_.Add(entry.start, 1, decode);
   sequence->lane->served += entry.num_tokens;
-  if (sequence->committed > 0) SetCommitted(sequence, std::max(0, sequence->committed - entry.num_tokens));
+  if (sequence->committed > 0) SetCommitted(sequence, std::max(0, sequence->committed - entry.num_known()));
 }
 
 // With layer groups a step may have to end earlier: pages within windows are there for the token behind the computed
@@ -257,13 +261,13 @@ int32_t Scheduler::AddSample(const Sequence& sequence, int32_t num_tokens, int32
   SampleRow& row = plan->samples.emplace_back(sequence.sample_row);
   row.logits_row = logits_row;
   row.output_position = static_cast<uint32_t>(num_tokens - sequence.prompt_len);
-  if (sequence.wants_extras) AddExtras(sequence, plan);
+  if (sequence.wants_extras) AddExtras(sequence, num_tokens, plan);
   return static_cast<int32_t>(plan->samples.size()) - 1;
 }
 
 // To the latest sample. A beam search bans ids itself.
-void Scheduler::AddExtras(const Sequence& sequence, SchedulePlan* plan) const {
-  if (plan->extras.empty()) plan->extras.reserve(options_.max_num_seqs);  // so that they stay where they are
+void Scheduler::AddExtras(const Sequence& sequence, int32_t num_tokens, SchedulePlan* plan) const {
+  if (plan->extras.empty()) plan->extras.reserve(max_samples());  // so that they stay where they are
   QUIRE_CHECK(plan->extras.size() < plan->extras.capacity());
   const SequenceGroup& group = *sequence.group;
   const SamplingParams& params = group.request.params;
@@ -276,7 +280,8 @@ void Scheduler::AddExtras(const Sequence& sequence, SchedulePlan* plan) const {
   if (extras.rules == nullptr) return;
   extras.mirostat_bound = sequence.mirostat_bound;
   if (extras.rules->sees_tokens()) {  // all of them are there: none is in flight (needs_output)
-    extras.tokens = sequence.tokens;
+    const bool drafts = num_tokens > sequence.num_tokens();
+    extras.tokens = drafts ? sequence.speculation->text().first(num_tokens) : absl::MakeConstSpan(sequence.tokens);
     extras.prompt_len = sequence.prompt_len;
   }
 }

@@ -10,18 +10,26 @@
 
 namespace quire {
 
-// The part of one sequence in a step: tokens start .. start + num_tokens - 1, rows first_row .. of the flat batch.
+// The part of one sequence in a step: tokens start .. start + num_tokens - 1, rows first_row .. of the flat batch. Each
+// draft is sampled too: a draft is right if the row before it gives just that token.
 struct ScheduledSequence {
   int32_t last_row() const { return first_row + num_tokens - 1; }
+  int32_t num_known() const { return num_tokens - num_drafts; }
+  // Its tokens as far as the step goes.
+  absl::Span<const int32_t> text() const {
+    return num_drafts > 0 ? sequence->speculation->text() : absl::MakeConstSpan(sequence->tokens);
+  }
 
   // Alive until the plan was committed or failed; its tokens and table are at most appended to.
   Sequence* sequence = nullptr;
   int32_t start = 0;       // its first token's position; all before are in the cache
   int32_t num_tokens = 0;  // >= 1
+  int32_t num_drafts = 0;  // of these, the last: drafts of the sequence behind its one missing token
   // The (only) token is the one that this sample of the plan before gives, which is still in flight; -1: all are known.
   int32_t token_from_sample = -1;
   int32_t first_row = 0;
-  int32_t sample = -1;                         // index into `samples`; -1: a part of a prompt, nothing is sampled
+  // Index into `samples`; -1: a part of a prompt, nothing is sampled. Those of drafts follow it.
+  int32_t sample = -1;
   int32_t scores_begin = 0, scores_count = 0;  // into `scores`
   int32_t riders_begin = 0, riders_count = 0;  // into `riders`: those that sample from its last row
 };
@@ -38,14 +46,15 @@ struct PlanRider {
 struct SchedulePlan {
   bool empty() const { return sequences.empty(); }
 
-  // Calls f(sequence, index into `samples`) for all that sample, in order of `samples`.
+  // Calls f(sequence, index into `samples`, num_drafts) for all that sample, in order of `samples`. Samples of so many
+  // drafts follow.
   template <typename F>
   void ForEachSample(F f) const {
     for (const ScheduledSequence& entry : sequences) {
-      if (entry.sample >= 0) f(*entry.sequence, entry.sample);
+      if (entry.sample >= 0) f(*entry.sequence, entry.sample, entry.num_drafts);
       for (int32_t i = 0; i < entry.riders_count; ++i) {
         const PlanRider& rider = riders[entry.riders_begin + i];
-        f(*rider.sequence, rider.sample);
+        f(*rider.sequence, rider.sample, 0);
       }
     }
   }

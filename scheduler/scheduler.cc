@@ -109,6 +109,9 @@ absl::Status Scheduler::Add(EngineRequest request) {
   const uint64_t handle = request.handle;
   auto [slot, inserted] = groups_.try_emplace(handle);
   if (!inserted) return absl::AlreadyExistsError(absl::StrFormat("handle %d is in use", handle));
+  // Drafts need rows that depend on tokens alone. Said before it is observed: observers see no rules.
+  const bool keeps_state = request.params.rules != nullptr && request.params.rules->keeps_state();
+  if (keeps_state) request.params.num_speculative_tokens = 0;
   const ObservedCall call(observer_, [&](SchedulerObserver& o) { o.OnAdd(request); });
 
   slot->second = std::make_unique<SequenceGroup>(std::move(request));
@@ -128,6 +131,7 @@ absl::Status Scheduler::Add(EngineRequest request) {
   group.beams = MakeBeams(group);
   for (int32_t i = 0; i < num_sequences; ++i) {
     SetSampleRow(group, &group.sequences.emplace_back(&group, i, blocks_->NewTable()));
+    group.sequences.back().max_drafts = MaxDrafts(group);
   }
   CountRequest(group, +1);
   SetState(&group.sequences[0], SequenceState::kWaiting);
@@ -252,6 +256,8 @@ void Scheduler::CompleteEvent(Sequence* sequence, SequenceOutput* event) {
     event->request_finished = --group->num_unfinished == 0;
   }
   event->cached_tokens = group->cached_tokens;
+  event->drafted_tokens = group->drafted_tokens;
+  event->accepted_tokens = group->accepted_tokens;
   event->miss = group->prefix_match.miss;
   event->missed_block = group->prefix_match.missed_block;
   event->evicted_at = group->prefix_match.evicted_at;

@@ -45,6 +45,8 @@ struct SchedulerStats {
   int64_t requests_finished = 0, requests_aborted = 0, requests_failed = 0;
   int64_t prompt_tokens = 0;  // of requests admitted so far
   int64_t generation_tokens = 0;
+  // Speculation: steps of sequences that tried drafts, drafts tried, and those of them that were right.
+  int64_t drafting_steps = 0, drafted_tokens = 0, accepted_tokens = 0;
   int64_t surplus_tokens = 0;  // sampled, and dropped because the sequence had ended meanwhile
   // How fast waiting requests start, from steps that left some waiting; 0: not known.
   double starts_per_second = 0, start_tokens_per_second = 0;  // requests, prompt tokens
@@ -176,7 +178,15 @@ class Scheduler {
   void NoteScheduled(Sequence* sequence, int32_t num_planned, int32_t sample, absl::Time now);
   void AddScores(const Sequence& sequence, ScheduledSequence* entry, SchedulePlan* plan) const;
   int32_t AddSample(const Sequence& sequence, int32_t num_tokens, int32_t logits_row, SchedulePlan* plan) const;
-  void AddExtras(const Sequence& sequence, SchedulePlan* plan) const;
+  void AddExtras(const Sequence& sequence, int32_t num_tokens, SchedulePlan* plan) const;
+
+  // --- drafts.cc: speculation
+  int32_t MaxDrafts(const SequenceGroup& group) const;
+  void Draft(Sequence* sequence);
+  int32_t TakeDrafts(Sequence* sequence);
+  void AddDrafts(ScheduledSequence* entry, SchedulePlan* plan);
+  void CommitDrafts(const ScheduledSequence& entry, const StepResult& result, absl::Time now, StepOutputs* outputs);
+  void WeighDrafts();
 
   // --- admission.cc: from waiting to running
   void Admit(bool offline);
@@ -283,6 +293,12 @@ class Scheduler {
   void FinishBeams(SequenceGroup* group, absl::Time now, StepOutputs* outputs);
   bool PreemptIdleBeam();
 
+  // Of a plan.
+  int64_t max_samples() const {
+    const int64_t drafts = int64_t{options_.max_num_seqs} * options_.max_drafts;
+    return options_.max_num_seqs + std::min<int64_t>(drafts, options_.max_num_batched_tokens);
+  }
+
   const SchedulerOptions options_;
   const SequenceLimits limits_;
   BlockManager* const blocks_;
@@ -311,6 +327,8 @@ class Scheduler {
   BlockTable probe_table_;
   std::vector<BlockCopy> copies_;  // for the next plan that is not empty: what they fill may be in use by then
   StepBudget budget_;
+  StepLoad undrafted_load_;     // of decodes in the latest plan, one row each
+  double least_chance_ = 0;     // that a draft must have to be accepted
   bool preempted_ = false;      // some sequence was, or must be
   bool plans_prefill_ = false;  // some row that PlanRunning has given is of a prompt, or of more than one token
 

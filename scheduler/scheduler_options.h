@@ -19,12 +19,17 @@ enum class PreemptionMode : uint8_t {
   kSwap,       // kept on the host once their room is needed
 };
 
+// Most drafts that a step may check for a sequence.
+inline constexpr int32_t kMaxDrafts = 64;
+
 struct SchedulerOptions {
   int32_t max_num_seqs = 256;             // sequences in one step, [1, 65536]
   int32_t max_num_batched_tokens = 2048;  // tokens in one step, [1, 1048576]; may be below max_num_seqs
   // 2: a plan may be made while the one before it is in flight, with rows whose token that one samples.
   int32_t max_plans_in_flight = 1;  // 1 or 2
   bool enable_prefix_caching = true;
+  // Drafted tokens that a step may check for a sequence, by look-up in its own text, [0, kMaxDrafts]; 0: none.
+  int32_t max_drafts = 0;
   PolicyKind policy = PolicyKind::kPriority;
   PreemptionMode preemption = PreemptionMode::kAuto;
   // What a step may take: prefill chunks are cut so that about 99 of 100 steps stay below. > 0; infinite: no bound.

@@ -10,6 +10,7 @@
 #include "block_manager/block_manager.h"
 #include "kernels/ops.h"
 #include "model/token_constraint.h"
+#include "scheduler/speculation.h"
 
 namespace quire {
 
@@ -58,12 +59,15 @@ struct Sequence {
   int32_t committed = 0;        // tokens that its lane is charged for in advance
   SequenceState state = SequenceState::kBlocked;
   const bool offline;
-  const bool wants_scores;     // of the prompt
-  const bool foresees_tokens;  // a row may be planned while the token it begins with is in flight
-  const bool has_siblings;     // the request has more sequences
-  bool wants_extras = false;   // its samples have SampleExtras, as the request says
+  const bool wants_scores;    // of the prompt
+  bool foresees_tokens;       // a row may be planned while the token it begins with is in flight
+  const bool has_siblings;    // the request has more sequences
+  bool wants_extras = false;  // its samples have SampleExtras, as the request says
   BlockTable table;
+  // What it may draft in a step, and has drafted behind its tokens: speculation->draft(0) .. No part of num_planned.
+  int32_t max_drafts = 0, num_drafts = 0;
 
+  std::unique_ptr<Speculation> speculation;     // null before its first output, and without max_drafts
   std::unique_ptr<TokenConstraint> constraint;  // where it stands behind its output; null without either
   // In-flight sharing, while running: the step number of the latest plan in which others follow it, and the least and
   // the most tokens that one of them wants.

@@ -43,6 +43,7 @@ struct SequenceGroup {
   // For SequenceOutput.
   int32_t num_preemptions = 0;
   int32_t cached_tokens = 0;
+  int32_t drafted_tokens = 0, accepted_tokens = 0;
   absl::Time scheduled_time = absl::InfinitePast();
   absl::Time first_token_time = absl::InfinitePast();
   PrefixMatch prefix_match;  // of the first admission: also why no more was found
@@ -51,6 +52,9 @@ struct SequenceGroup {
   // three are given by the policy once and never change, so that nothing waits for ever.
   int64_t rank = 0;
   uint64_t arrival_number = 0;
+
+  // Whether sequences may plan a row while the token it begins with is in flight, as long as they draft nothing.
+  bool foresees_tokens() const { return beams == nullptr && !request.params.needs_output && !request.is_constrained; }
 
   std::vector<Sequence> sequences;  // n of them, or as many as beams; never moves
   std::vector<int32_t> ending_ids;  // eos ids unless ignored, then stop ids; banned while below min_tokens
@@ -64,7 +68,7 @@ inline Sequence::Sequence(SequenceGroup* owner, int32_t sequence_index, BlockTab
       max_len(owner->max_len),
       offline(owner->offline),
       wants_scores(owner->request.params.prompt_logprobs.has_value()),
-      foresees_tokens(owner->beams == nullptr && !owner->request.params.needs_output && !owner->request.is_constrained),
+      foresees_tokens(owner->foresees_tokens()),
       has_siblings(std::max(owner->request.params.n, owner->request.params.beam_width) > 1),
       table(std::move(empty_table)),
       index(sequence_index) {}

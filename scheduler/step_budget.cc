@@ -37,6 +37,18 @@ int32_t StepBudget::TakeChunk(int32_t start, int32_t want, bool others_want) {
   return take;
 }
 
+int32_t StepBudget::TakeDrafts(int32_t position, int32_t want) {
+  int32_t take = std::min(want, tokens_);
+  if (timed_) {
+    const double row = RowSeconds(position, true);
+    while (take > 0 && take * row > seconds_) --take;
+    seconds_ -= take * row;
+  }
+  tokens_ -= take;
+  given_ += take;
+  return take;
+}
+
 void StepBudget::GuaranteeChunk() {
   if (timed_) seconds_ = std::max(seconds_, model_.ChunkSeconds(0, kGuaranteedTokens, false));
 }

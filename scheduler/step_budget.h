@@ -38,6 +38,8 @@ class StepBudget {
   // The first chunk of a step where nothing else was taken gets some however short the time is: something always
   // advances.
   int32_t TakeChunk(int32_t start, int32_t want, bool others_want);
+  // Takes up to `want` rows of drafts, at `position`.
+  int32_t TakeDrafts(int32_t position, int32_t want);
   // Prefills get some tokens however short the time is, so that none starves; but not again in the same step.
   void GuaranteeChunk();
 

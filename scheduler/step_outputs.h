@@ -28,7 +28,8 @@ struct SequenceOutput {
   int32_t rank = 0;
   double score = 0;  // with beam search, on the last event of a hypothesis: what it was chosen by
   // Of the request so far; final with request_finished.
-  int32_t cached_tokens = 0;  // prompt tokens not computed thanks to the prefix cache
+  int32_t cached_tokens = 0;                        // prompt tokens not computed thanks to the prefix cache
+  int32_t drafted_tokens = 0, accepted_tokens = 0;  // speculation: tokens tried, and those of them that were right
   // Where and why the search for more of them ended, at the first admission.
   MissReason miss = MissReason::kNone;
   int32_t missed_block = 0;                      // the first that was not found; means something if miss is not kNone

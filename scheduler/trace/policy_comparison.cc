@@ -173,12 +173,14 @@ void Simulation::Account() {
 void Simulation::Answer() {
   result_.samples.assign(plan_.samples.size(), SampledToken{.token_id = 0});
   result_.scores.assign(plan_.scores.size(), {});
-  plan_.ForEachSample([this](const Sequence& sequence, int32_t sample) {
+  plan_.ForEachSample([this](const Sequence& sequence, int32_t sample, int32_t num_drafts) {
     const auto seen = live_.find(sequence.group->request.handle);
     if (seen == live_.end()) return;
     const std::vector<int32_t>& output = seen->second.request->outputs[sequence.index];
-    const uint32_t position = plan_.samples[sample].output_position;
-    if (position < output.size()) result_.samples[sample].token_id = output[position];
+    for (const int32_t end = sample + num_drafts; sample <= end; ++sample) {
+      const uint32_t position = plan_.samples[sample].output_position;
+      if (position < output.size()) result_.samples[sample].token_id = output[position];
+    }
   });
 }
 

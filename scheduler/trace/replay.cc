@@ -95,15 +95,18 @@ absl::Status TraceReplay::FillConstrained(const TraceRecord& record, const Sched
   result_.forced = record.forced;
   int64_t forced = 0;
   auto next = record.constrained.begin();
-  plan.ForEachSample([&](const Sequence& sequence, int32_t sample) {
-    if (next == record.constrained.end() || next->sample != sample || !sequence.group->request.is_constrained) return;
-    result_.constrained.push_back({.sample = sample,
-                                   .forced_begin = static_cast<int32_t>(forced),
-                                   .forced_count = next->forced_count,
-                                   .ends = next->ends,
-                                   .status = absl::Status(next->status_code, "the constraint failed")});
-    forced += next->forced_count;
-    ++next;
+  plan.ForEachSample([&](const Sequence& sequence, int32_t sample, int32_t num_drafts) {
+    if (!sequence.group->request.is_constrained) return;
+    for (const int32_t end = sample + num_drafts; sample <= end; ++sample) {
+      if (next == record.constrained.end() || next->sample != sample) return;
+      result_.constrained.push_back({.sample = sample,
+                                     .forced_begin = static_cast<int32_t>(forced),
+                                     .forced_count = next->forced_count,
+                                     .ends = next->ends,
+                                     .status = absl::Status(next->status_code, "the constraint failed")});
+      forced += next->forced_count;
+      ++next;
+    }
   });
   if (next != record.constrained.end()) return Illegal("a sample has a constraint that its sequence has not");
   if (forced != static_cast<int64_t>(record.forced.size())) return Illegal("forced tokens are of no sample");
@@ -129,7 +132,7 @@ absl::Status TraceReplay::FillResult(const TraceRecord& record, const SchedulePl
   size_t beams = 0;
   int64_t logprobs = 0;
   absl::Status status;
-  plan.ForEachSample([&](const Sequence& sequence, int32_t sample) {
+  plan.ForEachSample([&](const Sequence& sequence, int32_t sample, int32_t) {
     SampledToken& token = result_.samples[sample];
     if (sequence.group->beams == nullptr || token.bad_logits || !status.ok()) return;
     if (beams == record.beam_logprob_counts.size()) {

@@ -42,12 +42,13 @@ void IdList(Ar& ar, const char* field, T& ids, int64_t max) {
 
 template <typename Ar, typename T>
 void SchedulerOptionsFields(Ar& ar, T& options) {
-  auto& [max_num_seqs, max_num_batched_tokens, max_plans_in_flight, enable_prefix_caching, policy, preemption,
-         itl_target, tenant_weights] = options;
+  auto& [max_num_seqs, max_num_batched_tokens, max_plans_in_flight, enable_prefix_caching, max_drafts, policy,
+         preemption, itl_target, tenant_weights] = options;
   ar.Range("max_num_seqs", max_num_seqs, 1, 65536);
   ar.Range("max_num_batched_tokens", max_num_batched_tokens, 1, 1 << 20);
   ar.Range("max_plans_in_flight", max_plans_in_flight, 1, 2);
   ar.Range("enable_prefix_caching", enable_prefix_caching, 0, 1);
+  ar.Range("max_drafts", max_drafts, 0, kMaxDrafts);
   ar.Range("policy", policy, 0, static_cast<int64_t>(PolicyKind::kFair));
   ar.Range("preemption", preemption, 0, static_cast<int64_t>(PreemptionMode::kSwap));
   ar.Duration("itl_target", itl_target);
@@ -118,7 +119,8 @@ template <typename Ar, typename T>
 void SamplingFields(Ar& ar, T& params) {
   auto& [n, temperature, min_p, top_k, top_p, seed, max_tokens, min_tokens, stop_token_ids, stop_strings,
          include_stop_str_in_output, ignore_eos, skip_special_tokens, logprobs, prompt_logprobs, beam_width,
-         length_penalty, early_stopping, processed_logprobs, repetition_detection, rules, needs_output] = params;
+         length_penalty, early_stopping, processed_logprobs, repetition_detection, rules, needs_output,
+         num_speculative_tokens] = params;
   constexpr float kMost = std::numeric_limits<float>::max();
   ar.Range("n", n, 1, 4096);
   ar.Real("temperature", temperature, -kMost, kMost);
@@ -145,6 +147,7 @@ void SamplingFields(Ar& ar, T& params) {
     ar.Range("min_count", min_count, 2, kMaxTraceInt);
   }
   ar.Range("needs_output", needs_output, 0, 1);
+  OptionalField(ar, "num_speculative_tokens", num_speculative_tokens);
   (void)include_stop_str_in_output, (void)skip_special_tokens;  // the detokenizer's
   (void)processed_logprobs, (void)rules;                        // the sampler's
 }

@@ -86,7 +86,7 @@ void TraceRecorder::OnCommit(const SchedulePlan& plan, const StepResult& result,
   }
   record_.beam_logprob_counts.clear();
   record_.beam_logprobs.clear();
-  plan.ForEachSample([&](const Sequence& sequence, int32_t sample) {
+  plan.ForEachSample([&](const Sequence& sequence, int32_t sample, int32_t) {
     const SampledToken& token = result.samples[sample];
     if (sequence.group->beams == nullptr || token.bad_logits) return;
     record_.beam_logprob_counts.push_back(token.logprobs_count);
@@ -244,12 +244,13 @@ BlockHash TraceRecorder::Digest(const SchedulePlan& plan) {
   for (const int64_t sum : {load.prefill_tokens, load.prefill_pairs, load.decode_rows, load.decode_kv}) {
     AddWord(static_cast<uint64_t>(sum), &digested_);
   }
-  for (const auto& [sequence, start, count, from_sample, first_row, sample, scores_begin, scores_count, riders_begin,
-                    riders_count] : sequences) {
-    for (const int32_t number :
-         {start, count, from_sample, first_row, sample, scores_begin, scores_count, riders_begin, riders_count}) {
+  for (const auto& [sequence, start, count, num_drafts, from_sample, first_row, sample, scores_begin, scores_count,
+                    riders_begin, riders_count] : sequences) {
+    for (const int32_t number : {start, count, num_drafts, from_sample, first_row, sample, scores_begin, scores_count,
+                                 riders_begin, riders_count}) {
       digested_.push_back(number);
     }
+    for (int32_t i = 0; i < num_drafts; ++i) digested_.push_back(permutation_(sequence->speculation->draft(i)));
     AddBlocks(sequence->table, start / blocks_->block_size());
   }
   for (const auto& [sequence, sample] : riders) {

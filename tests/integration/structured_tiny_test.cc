@@ -62,6 +62,7 @@ struct Variant {
   int32_t max_tokens_per_step = 256;
   int32_t num_blocks = 1000;
   int32_t max_seqs = 64;
+  int32_t max_drafts = 0;
 };
 
 class StructuredTinyTest : public ::testing::Test {
@@ -84,6 +85,7 @@ class StructuredTinyTest : public ::testing::Test {
     options.scheduler.enable_prefix_caching = variant.caching;
     options.scheduler.max_num_batched_tokens = variant.max_tokens_per_step;
     options.scheduler.max_num_seqs = variant.max_seqs;
+    options.scheduler.max_drafts = variant.max_drafts;
     return *CreateEngine(options);
   }
 
@@ -100,7 +102,7 @@ std::vector<int32_t> Prompt(int32_t n, int32_t seed) {
 struct Answers {
   std::vector<OutputCollector::Sequence> sequences;
   std::vector<ConstraintPtr> constraints;
-  int64_t steps = 0, preemptions = 0, hits = 0;
+  int64_t steps = 0, preemptions = 0, hits = 0, accepted = 0, drafted = 0;
 };
 
 Answers RunAll(Engine& engine, const std::vector<ConstraintPtr>& constraints) {
@@ -136,6 +138,8 @@ Answers RunAll(Engine& engine, const std::vector<ConstraintPtr>& constraints) {
   answers.steps = stats.steps;
   answers.preemptions = stats.preemptions;
   answers.hits = stats.prefix_hit_tokens;
+  answers.accepted = stats.accepted_tokens;
+  answers.drafted = stats.drafted_tokens;
   engine.Stop();
   collector.Join();
   return answers;
@@ -162,6 +166,9 @@ TEST_F(StructuredTinyTest, TextsKeepTheirConstraintsAndTokensAreTheSameHoweverTh
       {.name = "in chunks", .max_tokens_per_step = 7},
       {.name = "preempted", .num_blocks = 27},
       {.name = "preempted, without a cache", .caching = false, .num_blocks = 27, .max_seqs = 24},
+      {.name = "drafted", .append_forced = false, .max_drafts = 8},
+      {.name = "drafted and appended", .max_drafts = 3},
+      {.name = "drafted, preempted", .num_blocks = 27, .max_drafts = 8},
   };
   std::vector<Answers> all;
   for (const Variant& variant : variants) {
@@ -182,6 +189,9 @@ TEST_F(StructuredTinyTest, TextsKeepTheirConstraintsAndTokensAreTheSameHoweverTh
   EXPECT_GT(all[2].hits, 0);
   EXPECT_GT(all[5].preemptions, 0);
   EXPECT_GT(all[6].preemptions, 0);
+  for (size_t i = 7; i < all.size(); ++i) EXPECT_GT(all[i].drafted, 0) << variants[i].name;
+  EXPECT_GT(all[7].accepted, 0);
+  EXPECT_GT(all[9].preemptions, 0);
 }
 
 TEST_F(StructuredTinyTest, AConstraintForAnotherVocabularyIsRefused) {

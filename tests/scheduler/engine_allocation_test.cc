@@ -25,9 +25,9 @@ using testing::RunnerHooks;
 constexpr int kSequences = 8;
 constexpr int kSteps = 200;
 
-EngineRequest Request(uint64_t handle, int32_t block_size) {
+EngineRequest Request(uint64_t handle, int32_t block_size, bool repeats) {
   SamplingParams params;
-  params.temperature = 0.8f;
+  params.temperature = repeats ? 0 : 0.8f;
   params.top_p = 0.95f;
   params.top_k = 50;
   params.min_p = 0.01f;
@@ -43,25 +43,31 @@ EngineRequest Request(uint64_t handle, int32_t block_size) {
 }
 
 // Runs 8 sampled requests with log-probabilities on `runner`, twice, and returns the allocations of the engine thread
-// over 200 decode steps of the second round. The first one warms up what grows with the length of the context.
-int64_t AllocationsInSteadyState(std::unique_ptr<ModelRunner> runner, const ModelConfig& config, bool late = false) {
+// over 200 decode steps of the second round. The first one warms up what grows with the length of the context. With
+// drafts: greedy requests, fewer steps.
+int64_t AllocationsInSteadyState(std::unique_ptr<ModelRunner> runner, const ModelConfig& config, bool late = false,
+                                 int32_t max_drafts = 0) {
+  const int num_steps = max_drafts > 0 ? 20 : kSteps;
   std::atomic<bool> warm = false, submitted = false;
   int64_t first = 0, before = 0, allocations = -1;
   RunnerHooks hooks;
   hooks.before_step = [&](int64_t step, const ForwardBatch& batch) {
     while (warm && !submitted) std::this_thread::yield();
     // All 8 decode from here on.
-    if (warm && first == 0 && batch.samples.size() == kSequences && batch.token_ids.size() == kSequences) {
-      first = step + 40;
+    if (warm && first == 0 && batch.context_lens.size() == kSequences &&
+        batch.token_ids.size() == batch.samples.size()) {
+      first = step + num_steps / 5;
     }
     if (first != 0 && step == first) before = testing::ThreadAllocations();
-    if (first != 0 && step == first + kSteps) allocations = testing::ThreadAllocations() - before;
+    if (first != 0 && step == first + num_steps) allocations = testing::ThreadAllocations() - before;
     return absl::OkStatus();
   };
   const int32_t block_size = runner->block_size();
   runner = std::make_unique<HookedRunner>(std::move(runner), hooks);
   if (late) runner = std::make_unique<LateRunner>(std::move(runner));
-  auto engine = CreateEngineWithRunner(EngineOptions(), config, std::move(runner));
+  EngineOptions options;
+  options.scheduler.max_drafts = max_drafts;
+  auto engine = CreateEngineWithRunner(std::move(options), config, std::move(runner));
   EXPECT_TRUE(engine.ok()) << engine.status();
   OutputCollector collector(**engine, 1);
   (*engine)->Start();
@@ -70,10 +76,11 @@ int64_t AllocationsInSteadyState(std::unique_ptr<ModelRunner> runner, const Mode
       EXPECT_TRUE((*engine)->WaitIdle(absl::InfiniteFuture()));
       warm = true;
     }
-    EXPECT_TRUE((*engine)->Submit(Request(handle, block_size)).ok());
+    EXPECT_TRUE((*engine)->Submit(Request(handle, block_size, max_drafts > 0)).ok());
   }
   submitted = true;
   EXPECT_TRUE((*engine)->WaitIdle(absl::InfiniteFuture()));
+  EXPECT_EQ((*engine)->GetStats().drafted_tokens > 20, max_drafts > 0);
   (*engine)->Stop();
   collector.Join();
   for (const auto& [handle, request] : collector.requests()) EXPECT_EQ(request.sequences.at(0).tokens.size(), 300u);
@@ -102,16 +109,19 @@ TEST_P(EngineAllocationModelTest, SteadyDecodingAllocatesNothing) {
   if (!model) GTEST_SKIP() << "no oracle data: tiny/llama_gqa";
   const auto config = LoadModelConfig(*model);
   ASSERT_TRUE(config.ok()) << config.status();
-  auto backend = CreateBackend({.kind = GetParam(), .num_threads = 2});
-  ASSERT_TRUE(backend.ok()) << backend.status();
-  TransformerRunnerOptions options;
-  options.model_path = *model;
-  options.backend = *std::move(backend);
-  options.block_size = 16;
-  options.num_kv_blocks = 500;
-  auto runner = CreateTransformerRunner(std::move(options));
-  ASSERT_TRUE(runner.ok()) << runner.status();
-  EXPECT_EQ(AllocationsInSteadyState(*std::move(runner), *config), 0);
+  for (const int32_t max_drafts : {0, 4}) {
+    SCOPED_TRACE(max_drafts);
+    auto backend = CreateBackend({.kind = GetParam(), .num_threads = 2});
+    ASSERT_TRUE(backend.ok()) << backend.status();
+    TransformerRunnerOptions options;
+    options.model_path = *model;
+    options.backend = *std::move(backend);
+    options.block_size = 16;
+    options.num_kv_blocks = 500;
+    auto runner = CreateTransformerRunner(std::move(options));
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    EXPECT_EQ(AllocationsInSteadyState(*std::move(runner), *config, /*late=*/false, max_drafts), 0);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, EngineAllocationModelTest,

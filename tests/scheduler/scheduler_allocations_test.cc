@@ -36,6 +36,35 @@ TEST(SchedulerAllocationsTest, StepsOfFixedMembershipAllocateNothing) {
   }
 }
 
+TEST(SchedulerAllocationsTest, StepsWithDraftsAllocateNothing) {
+  SchedulerHarness h({.num_blocks = 8000, .block_size = 8, .max_model_len = 4096, .max_drafts = 8});
+  SamplingParams params = Tokens(4000);
+  SamplingRules rules;
+  rules.repetition_penalty = 1.5f;  // rows see all tokens, drafts included
+  params.rules = std::make_shared<SamplingRules>(rules);
+  params.needs_output = true;
+  for (int32_t i = 0; i < 8; ++i) {
+    params.top_k = 1 + i % 2;  // few ids, so that texts repeat themselves
+    h.Add({1, 2, 3, i}, params);
+  }
+  const auto step = [&h] {
+    h.scheduler.Schedule(h.now, &h.plan, &h.outputs);
+    h.runner.Run(h.plan, &h.result);
+    h.scheduler.Commit(h.plan, h.result, h.now, &h.outputs);
+    h.outputs.sequences.clear();
+    h.outputs.logprobs.clear();
+  };
+  h.Step();
+  for (int i = 0; i < 100; ++i) step();
+  const int64_t drafted = h.scheduler.stats().drafted_tokens, before = testing::ThreadAllocations();
+  for (int i = 0; i < 200; ++i) step();
+  EXPECT_EQ(testing::ThreadAllocations() - before, 0);
+  EXPECT_GT(h.scheduler.stats().drafted_tokens, drafted + 100);
+  EXPECT_GT(h.scheduler.stats().accepted_tokens, 1000);
+  EXPECT_EQ(h.scheduler.stats().requests_running, 8);
+  EXPECT_EQ(h.scheduler.CheckInvariants(), absl::OkStatus());
+}
+
 TEST(SchedulerAllocationsTest, OverlappedStepsAllocateNothing) {
   SchedulerHarness h({.num_blocks = 2000, .block_size = 8, .max_model_len = 512, .max_plans_in_flight = 2});
   for (int32_t i = 0; i < 24; ++i) h.Add({1, 2, 3, i}, Tokens(400));

@@ -75,9 +75,17 @@ void SetBypass(std::mt19937& random, SchedulerHarness* harness) {
   harness->writes_cache = random() % 5 != 0;
 }
 
+// With speculation most texts are of few ids, so that some drafts are right, and requests differ in how many they want.
+void SetDrafts(std::mt19937& random, const SchedulerHarness& harness, SamplingParams* params) {
+  if (harness.options.max_drafts == 0) return;
+  params->top_k = static_cast<int32_t>(random() % 4);
+  if (random() % 3 == 0) params->num_speculative_tokens = static_cast<int32_t>(random() % 6);
+}
+
 // Parameters; some requests get a constraint, and no log-probabilities, so that tokens are forced.
 SamplingParams RandomRequest(std::mt19937& random, SchedulerHarness* harness) {
   SamplingParams params = RandomParams(random);
+  SetDrafts(random, *harness, &params);
   harness->constraint = nullptr;
   if (random() % 5 != 0 || params.beam_width != 0) return params;
   params.logprobs = std::nullopt;
@@ -115,7 +123,7 @@ class SchedulerPropertyTest : public ::testing::TestWithParam<std::tuple<Propert
 
 // Requests arrive while others run; whatever the options, each gives the tokens it gives alone.
 TEST_P(SchedulerPropertyTest, EveryRequestGivesItsOwnTokensAndFinishesOnce) {
-  int64_t preemptions = 0, surplus = 0, copied_in = 0;
+  int64_t preemptions = 0, surplus = 0, copied_in = 0, accepted = 0, refused = 0;
   for (uint32_t seed = 0; seed < num_seeds(); ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
@@ -153,9 +161,13 @@ TEST_P(SchedulerPropertyTest, EveryRequestGivesItsOwnTokensAndFinishesOnce) {
     }
     preemptions += harness.scheduler.stats().preemptions;
     surplus += harness.scheduler.stats().surplus_tokens;
+    accepted += harness.scheduler.stats().accepted_tokens;
+    refused += harness.scheduler.stats().drafted_tokens - harness.scheduler.stats().accepted_tokens;
     copied_in += harness.blocks.stats().copied_in;
   }
   EXPECT_EQ(surplus > 0, overlaps()) << "of sequences that an eos ends";
+  EXPECT_EQ(accepted > num_seeds(), Case().options.max_drafts > 0);
+  EXPECT_EQ(refused > num_seeds(), Case().options.max_drafts > 0);
   if (Case().options.num_host_blocks > 0) {
     EXPECT_GE(copied_in, num_seeds() * 4 / 5);
   }
@@ -249,7 +261,9 @@ TEST_P(SchedulerPropertyTest, ARefusedBlockLeavesNothingBehind) {
       if (added < 15 && random() % 2 == 0) {
         SetBypass(random, &harness);
         const std::vector<int32_t> prompt = ForkOrRandomPrompt(random, &harness);
-        harness.Add(prompt, RandomParams(random), static_cast<int32_t>(random() % 3));
+        SamplingParams params = RandomParams(random);
+        SetDrafts(random, harness, &params);
+        harness.Add(prompt, params, static_cast<int32_t>(random() % 3));
         ++added;
       }
       if (random() % 3 == 0) {
@@ -393,6 +407,39 @@ INSTANTIATE_TEST_SUITE_P(
                            o.preemption = PreemptionMode::kSwap;
                          }),
                          true},
+            PropertyCase{"Drafts", With([](HarnessOptions& o) { o.max_drafts = 4; })},
+            PropertyCase{"DraftsBlockSize1",
+                         With([](HarnessOptions& o) { o.max_drafts = 4, o.block_size = 1, o.num_blocks = 2000; })},
+            PropertyCase{"DraftsBlockSize32", With([](HarnessOptions& o) { o.max_drafts = 64, o.block_size = 32; })},
+            PropertyCase{"DraftsNoCache", With([](HarnessOptions& o) { o.max_drafts = 3, o.prefix_caching = false; })},
+            PropertyCase{"DraftsBudget7",
+                         With([](HarnessOptions& o) { o.max_drafts = 4, o.max_num_batched_tokens = 7; })},
+            PropertyCase{"DraftsTinyPool", With([](HarnessOptions& o) { o.max_drafts = 4, o.num_blocks = 20; }), true},
+            PropertyCase{"DraftsIntegrityTinyPoolBlockSize1", With([](HarnessOptions& o) {
+                           o.max_drafts = 5, o.num_blocks = 140, o.block_size = 1, o.integrity = true;
+                         }),
+                         true},
+            PropertyCase{"DraftsHostTierSwapNoCache", With([](HarnessOptions& o) {
+                           o.max_drafts = 4, o.num_blocks = 20, o.num_host_blocks = 100, o.prefix_caching = false;
+                           o.preemption = PreemptionMode::kSwap;
+                         }),
+                         true},
+            PropertyCase{"DraftsIntegrityHostTierSwap", With([](HarnessOptions& o) {
+                           o.max_drafts = 4, o.num_blocks = 20, o.num_host_blocks = 60, o.integrity = true;
+                           o.preemption = PreemptionMode::kSwap;
+                         }),
+                         true},
+            PropertyCase{"DraftsGroupsTinyPool", With([](HarnessOptions& o) {
+                           o.max_drafts = 4, o.group_windows = {0, 24}, o.num_blocks = 40;
+                         }),
+                         true},
+            PropertyCase{"DraftsIntegrityAllGroupsSlide", With([](HarnessOptions& o) {
+                           o.max_drafts = 4, o.group_windows = {24, 8}, o.num_blocks = 22, o.integrity = true;
+                         }),
+                         true},
+            PropertyCase{"DraftsTimed", With([](HarnessOptions& o) {
+                           o.max_drafts = 4, o.itl_target = absl::Milliseconds(9), o.seconds_per_prefill_token = 1e-3;
+                         })},
             // A newcomer may get its copies in a plan that it does not stand in.
             PropertyCase{"Timed", With([](HarnessOptions& o) {
                            o.itl_target = absl::Milliseconds(9), o.seconds_per_prefill_token = 1e-3;

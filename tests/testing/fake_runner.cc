@@ -25,8 +25,9 @@ uint64_t KeyValue(uint64_t before, int32_t token, int32_t position) {
 int32_t Choose(uint64_t context, const SampleRow& row) {
   uint64_t hash = context;
   if (row.temperature > 0) hash = Mix(hash, Mix(row.seed, Mix(row.sequence_index, row.output_position)));
-  while (true) {
-    const auto token = static_cast<int32_t>(hash % FakeRunner::kVocabSize);
+  for (int32_t tries = 0;; ++tries) {
+    const bool of_few = row.top_k > 0 && tries < 32;  // unless none of these may come
+    const auto token = static_cast<int32_t>(hash % (of_few ? row.top_k : FakeRunner::kVocabSize));
     const auto [banned_ids, mask] = std::pair(row.extras().banned_ids, row.extras().allowed_mask);
     const bool banned = std::find(banned_ids.begin(), banned_ids.end(), token) != banned_ids.end();
     const bool allowed = mask.empty() || (mask[token / 32] >> token % 32 & 1) != 0;
@@ -87,6 +88,7 @@ std::vector<int32_t> Continue(Text text, const EngineRequest& request, int32_t i
     SampleRow row;
     row.more = &extras;
     row.temperature = params.temperature;
+    row.top_k = params.top_k;
     row.seed = params.seed;
     row.sequence_index = static_cast<uint32_t>(index);
     row.output_position = static_cast<uint32_t>(output.size());
@@ -217,7 +219,7 @@ void FakeRunner::CheckWrites(const ScheduledSequence& entry) {
 }
 
 void FakeRunner::TakeTokens(const ScheduledSequence& entry, Step* step) const {
-  const std::vector<int32_t>& tokens = entry.sequence->tokens;
+  const absl::Span<const int32_t> tokens = entry.text();
   if (entry.token_from_sample >= 0) {
     ASSERT_EQ(entry.num_tokens, 1);
     ASSERT_EQ(entry.start, static_cast<int32_t>(tokens.size()));
@@ -310,7 +312,7 @@ void FakeRunner::Answer(const Step& step, size_t index, StepResult* result) {
     result->samples.back() = {};
     result->samples.back().bad_logits = true;
   };
-  sample(entry.sample);
+  for (int32_t i = 0; i <= entry.num_drafts; ++i) sample(entry.sample + i);
   for (int32_t i = entry.riders_begin; i < entry.riders_begin + entry.riders_count; ++i) {
     sample(step.plan.riders[i].sample);
   }

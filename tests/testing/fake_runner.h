@@ -23,6 +23,8 @@ namespace quire {
 // K/V a slot keeps the hash of all up to it, for those that see no further back. All groups must give the same. Windows
 // are at least 2. A place is a block, or a page.
 //
+// `top_k` ids, from 0 on, are all that come where it is set, as long as any of them may: then texts repeat themselves.
+//
 // Like a device it takes what it needs of a plan when that is submitted and runs steps in order, at most two in flight;
 // tokens that the step before samples stay with it.
 class FakeRunner {

@@ -49,6 +49,7 @@ SchedulerOptions SchedulerOf(const HarnessOptions& options) {
           .max_num_batched_tokens = options.max_num_batched_tokens,
           .max_plans_in_flight = options.max_plans_in_flight,
           .enable_prefix_caching = options.prefix_caching,
+          .max_drafts = options.max_drafts,
           .preemption = options.preemption,
           .itl_target = options.itl_target};
 }
