@@ -62,7 +62,7 @@ void Scheduler::Commit(const SchedulePlan& plan, const StepResult& result, absl:
   if (blocks_->integrity_enabled()) blocks_->EndIntegrityWork(plan.integrity, /*failed=*/false);
   step_time_.Learn(plan.load, step_seconds - LearnHostCopies(plan, result));
   admission_rate_.NoteStep(step_seconds, !waiting_.empty());
-  if (options_.max_drafts > 0) WeighDrafts();
+  if (max_drafts_ > 0) WeighDrafts();
   stats_.starts_per_second = admission_rate_.requests_per_second();
   stats_.start_tokens_per_second = admission_rate_.tokens_per_second();
   for (const ScheduledSequence& entry : plan.sequences) {

@@ -16,7 +16,7 @@ constexpr double kLeastChance = 0.25;
 
 int32_t Scheduler::MaxDrafts(const SequenceGroup& group) const {
   if (group.beams != nullptr) return 0;
-  return std::min(options_.max_drafts, group.request.params.num_speculative_tokens.value_or(options_.max_drafts));
+  return std::min(max_drafts_, group.request.params.num_speculative_tokens.value_or(max_drafts_));
 }
 
 // What follows its tokens as of now. With drafts it foresees no tokens: they are checked once all before them are

@@ -81,7 +81,7 @@ absl::Status ValidateEngineOptions(const EngineOptions& options) {
     return absl::FailedPreconditionError("--preemption swap needs --host-kv-memory above 0");
   }
   QUIRE_RETURN_IF_ERROR(CheckRange("max-num-seqs", options.scheduler.max_num_seqs, 1, 65536));
-  QUIRE_RETURN_IF_ERROR(CheckRange("speculation-length", options.scheduler.max_drafts, 0, kMaxDrafts));
+  QUIRE_RETURN_IF_ERROR(CheckRange("speculation-length", options.scheduler.max_drafts, 1, kMaxDrafts));
   QUIRE_RETURN_IF_ERROR(CheckRange("max-num-batched-tokens", options.scheduler.max_num_batched_tokens, 1, 1 << 20));
   QUIRE_RETURN_IF_ERROR(CheckRange("max-queued-requests", options.max_queued_requests, 1, kMax32));
   QUIRE_RETURN_IF_ERROR(CheckRange<int64_t>("max-queued-tokens", options.max_queued_tokens, 1, kMax64));

@@ -216,7 +216,7 @@ void Scheduler::AddToPlan(Sequence* sequence, absl::Time now, SchedulePlan* plan
   plan->num_tokens += entry.num_tokens;
   const bool decode = entry.num_known() == 1 && entry.sample >= 0;
   plan->load.Add(entry.start, entry.num_tokens, decode);
-  if (decode && options_.max_drafts > 0) undrafted_load_.Add(entry.start, 1, decode);
+  if (decode && max_drafts_ > 0) undrafted_load_.Add(entry.start, 1, decode);
   sequence->lane->served += entry.num_tokens;
   if (sequence->committed > 0) SetCommitted(sequence, std::max(0, sequence->committed - entry.num_known()));
 }

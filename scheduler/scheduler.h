@@ -295,11 +295,12 @@ class Scheduler {
 
   // Of a plan.
   int64_t max_samples() const {
-    const int64_t drafts = int64_t{options_.max_num_seqs} * options_.max_drafts;
+    const int64_t drafts = int64_t{options_.max_num_seqs} * max_drafts_;
     return options_.max_num_seqs + std::min<int64_t>(drafts, options_.max_num_batched_tokens);
   }
 
   const SchedulerOptions options_;
+  const int32_t max_drafts_ = options_.speculation == SpeculationMode::kOff ? 0 : options_.max_drafts;
   const SequenceLimits limits_;
   BlockManager* const blocks_;
   SchedulerObserver* observer_ = nullptr;

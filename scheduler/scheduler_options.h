@@ -19,6 +19,12 @@ enum class PreemptionMode : uint8_t {
   kSwap,       // kept on the host once their room is needed
 };
 
+// Where drafts of the next tokens come from.
+enum class SpeculationMode : uint8_t {
+  kOff,
+  kNgram,  // look-up in the sequence's own text
+};
+
 // Most drafts that a step may check for a sequence.
 inline constexpr int32_t kMaxDrafts = 64;
 
@@ -28,8 +34,8 @@ struct SchedulerOptions {
   // 2: a plan may be made while the one before it is in flight, with rows whose token that one samples.
   int32_t max_plans_in_flight = 1;  // 1 or 2
   bool enable_prefix_caching = true;
-  // Drafted tokens that a step may check for a sequence, by look-up in its own text, [0, kMaxDrafts]; 0: none.
-  int32_t max_drafts = 0;
+  SpeculationMode speculation = SpeculationMode::kOff;
+  int32_t max_drafts = 8;  // with speculation: drafted tokens that a step may check for a sequence, [1, kMaxDrafts]
   PolicyKind policy = PolicyKind::kPriority;
   PreemptionMode preemption = PreemptionMode::kAuto;
   // What a step may take: prefill chunks are cut so that about 99 of 100 steps stay below. > 0; infinite: no bound.

@@ -73,6 +73,9 @@ void PrintStats(const EngineStats& stats) {
                                        {"prompt_tokens", stats.prompt_tokens},
                                        {"generation_tokens", stats.generation_tokens},
                                        {"surplus_tokens", stats.surplus_tokens},
+                                       {"drafting_steps", stats.drafting_steps},
+                                       {"drafted_tokens", stats.drafted_tokens},
+                                       {"accepted_tokens", stats.accepted_tokens},
                                        {"output_queue_waits", stats.output_queue_waits},
                                        {"total_step_seconds", seconds(stats.total_step_seconds)}};
   std::cerr << json.dump() << "\n";

@@ -42,13 +42,14 @@ void IdList(Ar& ar, const char* field, T& ids, int64_t max) {
 
 template <typename Ar, typename T>
 void SchedulerOptionsFields(Ar& ar, T& options) {
-  auto& [max_num_seqs, max_num_batched_tokens, max_plans_in_flight, enable_prefix_caching, max_drafts, policy,
-         preemption, itl_target, tenant_weights] = options;
+  auto& [max_num_seqs, max_num_batched_tokens, max_plans_in_flight, enable_prefix_caching, speculation, max_drafts,
+         policy, preemption, itl_target, tenant_weights] = options;
   ar.Range("max_num_seqs", max_num_seqs, 1, 65536);
   ar.Range("max_num_batched_tokens", max_num_batched_tokens, 1, 1 << 20);
   ar.Range("max_plans_in_flight", max_plans_in_flight, 1, 2);
   ar.Range("enable_prefix_caching", enable_prefix_caching, 0, 1);
-  ar.Range("max_drafts", max_drafts, 0, kMaxDrafts);
+  ar.Range("speculation", speculation, 0, static_cast<int64_t>(SpeculationMode::kNgram));
+  ar.Range("max_drafts", max_drafts, 1, kMaxDrafts);
   ar.Range("policy", policy, 0, static_cast<int64_t>(PolicyKind::kFair));
   ar.Range("preemption", preemption, 0, static_cast<int64_t>(PreemptionMode::kSwap));
   ar.Duration("itl_target", itl_target);

@@ -129,6 +129,10 @@ Json UsageToJson(const v1::GenerateResponse& message) {
                  {"preemptions", timings.preemptions()},
                  {"first_step", timings.first_step()},
                  {"last_step", timings.last_step()}}}};
+  if (usage.drafted_tokens() > 0) {
+    json["usage"]["drafted_tokens"] = usage.drafted_tokens();
+    json["usage"]["accepted_tokens"] = usage.accepted_tokens();
+  }
   if (usage.has_cache_miss()) json["usage"]["cache_miss"] = MissToJson(usage.cache_miss());
   return json;
 }
@@ -184,6 +188,9 @@ Json StatsToJson(const v1::GetStatsResponse& stats) {
           {"prompt_tokens", stats.prompt_tokens()},
           {"generation_tokens", stats.generation_tokens()},
           {"surplus_tokens", stats.surplus_tokens()},
+          {"drafting_steps", stats.drafting_steps()},
+          {"drafted_tokens", stats.drafted_tokens()},
+          {"accepted_tokens", stats.accepted_tokens()},
           {"streams_stalled", stats.streams_stalled()},
           {"output_queue_waits", stats.output_queue_waits()},
           {"total_step_seconds", StepToJson(stats.total_step_seconds())},
@@ -255,6 +262,10 @@ std::string StatsText(const v1::GetStatsResponse& stats) {
       stats.prefix_query_tokens(), stats.evictions(), stats.preemptions(), stats.swaps(), stats.host_blocks_used(),
       stats.host_blocks_total(), BytesText(static_cast<double>(stats.host_bytes_out())),
       BytesText(static_cast<double>(stats.host_bytes_in())), stats.streams_stalled(), stats.output_queue_waits());
+  if (stats.drafted_tokens() > 0) {
+    absl::StrAppendFormat(&text, "speculation   %d tokens drafted, %d accepted (%.1f %%)\n", stats.drafted_tokens(),
+                          stats.accepted_tokens(), Percent(stats.accepted_tokens(), stats.drafted_tokens()));
+  }
   if (stats.steps() > 0) {
     absl::StrAppend(&text, "mean step\n", StepText(stats.total_step_seconds(), static_cast<double>(stats.steps())));
     absl::StrAppend(&text, "last step\n", StepText(stats.last_step_seconds(), 1));

@@ -180,6 +180,12 @@ void SetPreemption(const std::string& text, SchedulerOptions& options) {
   RefuseValue("--preemption", text, "auto, recompute or swap");
 }
 
+void SetSpeculation(const std::string& text, SchedulerOptions& scheduler) {
+  if (text == "draft") RefuseValue("--speculation", text, "off or ngram: a draft model cannot be used yet");
+  if (text != "off" && text != "ngram") RefuseValue("--speculation", text, "off or ngram");
+  scheduler.speculation = text == "ngram" ? SpeculationMode::kNgram : SpeculationMode::kOff;
+}
+
 // NAME=SHARE, or SHARE for all others.
 void AddTenantQuota(const std::string& text, EngineOptions& options) {
   const size_t equals = text.rfind('=');
@@ -244,6 +250,14 @@ void AddStepFlags(CLI::App& app, EngineOptions& options) {
          "what happens to the KV blocks of preempted requests: recompute, swap (to --host-kv-memory) or auto, by "
          "measured cost")
       ->default_str("auto");
+  app.add_option_function<std::string>(
+         "--speculation", [&scheduler](const std::string& text) { SetSpeculation(text, scheduler); },
+         "drafts of the next tokens, which one step checks together; answers stay as they are: off, or ngram: what "
+         "followed the last tokens where they stood before")
+      ->default_str("off");
+  AddIntFlag(app, "--speculation-length", scheduler.max_drafts, 1, kMaxDrafts,
+             "with --speculation: most tokens that a step drafts for a sequence; fewer where drafts are refused")
+      ->capture_default_str();
   AddIntFlag(app, "--max-queued-requests", options.max_queued_requests, 1, 1 << 20,
              "waiting requests; beyond: RESOURCE_EXHAUSTED")
       ->capture_default_str();

@@ -129,6 +129,7 @@ struct GenerateRequest {
 
   CacheRequest cache;
   int64_t priority = 0;  // lower runs first
+  std::optional<int64_t> num_speculative_tokens;
   absl::Time deadline = absl::InfiniteFuture();
   bool offline = false;
   std::optional<int64_t> ttft_target_ms, tpot_target_ms;

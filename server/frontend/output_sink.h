@@ -68,9 +68,10 @@ std::string_view MissReasonName(MissReason reason);
 struct Usage {
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;
-  int32_t completion_tokens = 0;  // over all sequences
-  int32_t reasoning_tokens = 0;   // of those
-  CacheMiss cache_miss = {};      // of a request that was admitted
+  int32_t completion_tokens = 0;                    // over all sequences
+  int32_t reasoning_tokens = 0;                     // of those
+  int32_t drafted_tokens = 0, accepted_tokens = 0;  // of speculation
+  CacheMiss cache_miss = {};                        // of a request that was admitted
 };
 
 // Durations of a request by phase; zero for phases it never reached.

@@ -314,6 +314,8 @@ Finish RequestStream::FinishOf(const SequenceOutput& output) const {
 
 void RequestStream::NoteProgress(const SequenceOutput& output) {
   usage_.cached_tokens = output.cached_tokens;
+  usage_.drafted_tokens = output.drafted_tokens;
+  usage_.accepted_tokens = output.accepted_tokens;
   usage_.cache_miss = {output.miss, output.missed_block, Between(output.evicted_at, output.time)};
   preemptions_ = output.num_preemptions;
   first_step_ = output.first_step;

@@ -17,6 +17,7 @@ namespace {
 
 constexpr int64_t kMaxRequestIdBytes = 256, kMaxSaltBytes = 256, kMaxStopBytes = 1024, kMaxTenantBytes = 256,
                   kMaxTargetMs = 86'400'000;
+constexpr int64_t kMaxSpeculativeTokens = 64;
 constexpr int64_t kMaxStops = 16, kMaxStopIds = 64, kMaxSequences = 64, kMaxPriority = 1000;
 constexpr int64_t kMaxPattern = 1024;
 constexpr int64_t kProcessed = 2;  // Output.LogprobsMode
@@ -64,6 +65,11 @@ absl::StatusOr<ValidatedRequest> Validator::Validate(GenerateRequest request) co
   QUIRE_RETURN_IF_ERROR(CheckModel(request.model));
   QUIRE_RETURN_IF_ERROR(CheckCache(request.cache));
   QUIRE_RETURN_IF_ERROR(CheckInt("priority", request.priority, -kMaxPriority, kMaxPriority));
+  if (request.num_speculative_tokens) {
+    QUIRE_RETURN_IF_ERROR(
+        CheckInt("num_speculative_tokens", *request.num_speculative_tokens, 0, kMaxSpeculativeTokens));
+    out.params.num_speculative_tokens = static_cast<int32_t>(*request.num_speculative_tokens);
+  }
   QUIRE_RETURN_IF_ERROR(CheckTenant("x-tenant", request.tenant));
   QUIRE_RETURN_IF_ERROR(CheckTarget("ttft_target_ms", request.ttft_target_ms, &out.ttft_target));
   QUIRE_RETURN_IF_ERROR(CheckTarget("tpot_target_ms", request.tpot_target_ms, &out.tpot_target));

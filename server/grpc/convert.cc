@@ -192,6 +192,7 @@ GenerateRequest FromProto(v1::GenerateRequest& request) {
   FromProto(request.cache(), &out.cache);
   if (request.has_structured_output()) FromProto(*request.mutable_structured_output(), &out.structured_output);
   out.priority = request.priority();
+  if (request.has_num_speculative_tokens()) out.num_speculative_tokens = request.num_speculative_tokens();
   out.offline = request.offline();
   if (request.has_ttft_target_ms()) out.ttft_target_ms = request.ttft_target_ms();
   if (request.has_tpot_target_ms()) out.tpot_target_ms = request.tpot_target_ms();
@@ -225,6 +226,8 @@ void ToProto(const std::string& request_id, const OutputDelta& delta, v1::Genera
   usage->set_cached_tokens(delta.usage->cached_tokens);
   usage->set_completion_tokens(delta.usage->completion_tokens);
   usage->set_reasoning_tokens(delta.usage->reasoning_tokens);
+  usage->set_drafted_tokens(delta.usage->drafted_tokens);
+  usage->set_accepted_tokens(delta.usage->accepted_tokens);
   if (delta.usage->cache_miss.reason != MissReason::kNone)
     ToProto(delta.usage->cache_miss, usage->mutable_cache_miss());
   ToProto(delta.timings, response->mutable_timings());
@@ -254,6 +257,9 @@ void ToProto(const EngineStats& stats, absl::Duration uptime, int64_t streams_st
   response->set_requests_failed(stats.requests_failed);
   response->set_prompt_tokens(stats.prompt_tokens);
   response->set_generation_tokens(stats.generation_tokens);
+  response->set_drafting_steps(stats.drafting_steps);
+  response->set_drafted_tokens(stats.drafted_tokens);
+  response->set_accepted_tokens(stats.accepted_tokens);
   response->set_surplus_tokens(stats.surplus_tokens);
   ToProto(stats.total_step_seconds, response->mutable_total_step_seconds());
   ToProto(stats.last_step_seconds, response->mutable_last_step_seconds());

@@ -191,6 +191,8 @@ std::string CompletionCall::Events(Part& part, OutputDelta delta) {
   if (delta.usage) {
     part.usage.cached_tokens = delta.usage->cached_tokens;
     part.usage.reasoning_tokens = delta.usage->reasoning_tokens;
+    part.usage.drafted_tokens = delta.usage->drafted_tokens;
+    part.usage.accepted_tokens = delta.usage->accepted_tokens;
   }
   std::string events;
   for (SequenceDelta& sequence : delta.sequences) {
@@ -238,8 +240,12 @@ void CompletionCall::AnswerWhole() {
       part.echo.Append(std::move(*delta.prompt));
     }
     if (delta.usage) {
-      part.usage = {delta.usage->prompt_tokens, delta.usage->cached_tokens,
-                    request_.prompt_only ? 0 : delta.usage->completion_tokens, delta.usage->reasoning_tokens};
+      part.usage = {delta.usage->prompt_tokens,
+                    delta.usage->cached_tokens,
+                    request_.prompt_only ? 0 : delta.usage->completion_tokens,
+                    delta.usage->reasoning_tokens,
+                    delta.usage->drafted_tokens,
+                    delta.usage->accepted_tokens};
     }
     std::sort(delta.sequences.begin(), delta.sequences.end(),
               [](const SequenceDelta& a, const SequenceDelta& b) { return a.index < b.index; });
@@ -269,6 +275,8 @@ UsageCount CompletionCall::TotalUsage() const {
     total.cached_tokens += part.usage.cached_tokens;
     total.completion_tokens += part.usage.completion_tokens;
     total.reasoning_tokens += part.usage.reasoning_tokens;
+    total.drafted_tokens += part.usage.drafted_tokens;
+    total.accepted_tokens += part.usage.accepted_tokens;
   }
   return total;
 }

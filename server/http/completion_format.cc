@@ -163,7 +163,13 @@ Json CompletionFormat::Object(Json choices, const UsageCount* usage, bool is_chu
                        {"completion_tokens", usage->completion_tokens},
                        {"total_tokens", usage->prompt_tokens + usage->completion_tokens},
                        {"prompt_tokens_details", {{"cached_tokens", usage->cached_tokens}}}};
-    if (is_chat_) object["usage"]["completion_tokens_details"] = {{"reasoning_tokens", usage->reasoning_tokens}};
+    Json details = Json::object();
+    if (is_chat_) details["reasoning_tokens"] = usage->reasoning_tokens;
+    if (usage->drafted_tokens > 0) {
+      details["accepted_prediction_tokens"] = usage->accepted_tokens;
+      details["rejected_prediction_tokens"] = usage->drafted_tokens - usage->accepted_tokens;
+    }
+    if (!details.empty()) object["usage"]["completion_tokens_details"] = std::move(details);
   }
   return object;
 }

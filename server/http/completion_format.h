@@ -36,6 +36,7 @@ struct ChoiceState {
 // Counts for the answer so far.
 struct UsageCount {
   int64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0, reasoning_tokens = 0;
+  int64_t drafted_tokens = 0, accepted_tokens = 0;
 };
 
 // The shapes of OpenAI's answers (protocols.md 2.3): objects of choices, whole or in parts. Immutable.

@@ -43,6 +43,7 @@ constexpr char kSchemas[] = R"json({
     "repetition_detection": {"type": ["object", "null"], "properties": {
       "max_pattern_size": {"type": "integer"}, "min_pattern_size": {"type": ["integer", "null"]},
       "min_count": {"type": "integer"}}},
+    "num_speculative_tokens": {"type": ["integer", "null"], "minimum": 0, "maximum": 64},
     "truncate_prompt_tokens": {"type": ["integer", "null"], "minimum": -1},
     "truncation_side": {"enum": ["left", "right", null]},
     "logprobs_mode": {"enum": ["raw_logprobs", "processed_logprobs", null]},
@@ -98,7 +99,9 @@ constexpr char kSchemas[] = R"json({
       "continue_final_message": {"type": ["boolean", "null"]}}}]},
   "Usage": {"type": "object", "properties": {
     "prompt_tokens": {"type": "integer"}, "completion_tokens": {"type": "integer"}, "total_tokens": {"type": "integer"},
-    "prompt_tokens_details": {"type": "object", "properties": {"cached_tokens": {"type": "integer"}}}}},
+    "prompt_tokens_details": {"type": "object", "properties": {"cached_tokens": {"type": "integer"}}},
+    "completion_tokens_details": {"type": "object", "properties": {"reasoning_tokens": {"type": "integer"},
+      "accepted_prediction_tokens": {"type": "integer"}, "rejected_prediction_tokens": {"type": "integer"}}}}},
   "Completion": {"type": "object", "required": ["id", "object", "created", "model", "choices"], "properties": {
     "id": {"type": "string"}, "object": {"type": "string"}, "created": {"type": "integer"}, "model": {"type": "string"},
     "choices": {"type": "array", "items": {"type": "object", "required": ["index"], "properties": {

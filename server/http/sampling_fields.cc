@@ -134,6 +134,7 @@ void ReadServingFields(JsonFields& fields, GenerateRequest* out) {
   out->add_special_tokens = fields.Bool("add_special_tokens").value_or(out->add_special_tokens);
   out->cache.salt = fields.String("cache_salt").value_or("");
   out->priority = fields.Int("priority").value_or(0);
+  out->num_speculative_tokens = fields.Int("num_speculative_tokens");
   out->truncate_prompt_tokens = fields.Int("truncate_prompt_tokens");
   out->truncation_side = ReadWord(fields, "truncation_side", "left", "right");
   out->logprobs_mode = ReadWord(fields, "logprobs_mode", "raw_logprobs", "processed_logprobs");

@@ -307,6 +307,7 @@ constexpr Field kFields[] = {
     {"cache_decode_retention", &ReadCacheMember<&CacheRequest::decode_retention>},
     {"cache_breakpoints", &ReadCacheMember<&CacheRequest::breakpoints>},
     {"priority", &ReadMember<&Request::priority>},
+    {"num_speculative_tokens", &ReadMember<&Request::num_speculative_tokens>},
 };
 
 // The fields of a conversation, which the front end checks.

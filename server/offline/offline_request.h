@@ -29,8 +29,8 @@ struct OfflineRequest {
 // include_stop_str_in_output, ignore_eos; logprobs, prompt_logprobs, skip_special_tokens; one of json_schema (the
 // schema or its text), json_object (true), regex, grammar, choices, and compact_json; tenant, cache_salt,
 // cache_no_read, cache_no_write, cache_retention ([{begin, end, keep: {priority, ttl_seconds}}]),
-// cache_decode_retention ({priority, ttl_seconds}), cache_breakpoints ([{position, ttl_seconds}]), priority. null means
-// unset. A field of another name is an error. Ranges are the validator's business.
+// cache_decode_retention ({priority, ttl_seconds}), cache_breakpoints ([{position, ttl_seconds}]), priority,
+// num_speculative_tokens. null means unset. A field of another name is an error. Ranges are the validator's business.
 OfflineRequest ParseOfflineRequest(const std::string& line, int64_t line_number);
 
 }  // namespace quire

@@ -156,6 +156,10 @@ std::string OfflineResult::ToJson(const nlohmann::json& id) const {
   Json usage = {{"prompt_tokens", usage_.prompt_tokens},
                 {"cached_tokens", usage_.cached_tokens},
                 {"completion_tokens", usage_.completion_tokens}};
+  if (usage_.drafted_tokens > 0) {
+    usage["drafted_tokens"] = usage_.drafted_tokens;
+    usage["accepted_tokens"] = usage_.accepted_tokens;
+  }
   if (const CacheMiss& miss = usage_.cache_miss; miss.reason != MissReason::kNone) {
     usage["cache_miss"] = {{"reason", MissReasonName(miss.reason)}, {"block", miss.block}};
     if (miss.reason == MissReason::kEvicted)

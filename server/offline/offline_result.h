@@ -19,7 +19,8 @@ namespace quire {
 // eos and else. logprobs: for each output token [[id, value], ...], the best ones asked for, best first, then the
 // chosen token if it is not among them; null if not asked for. prompt_logprobs: the same for each prompt token, null
 // for the first. A value of null is minus infinity. usage: {prompt_tokens, cached_tokens, completion_tokens, and
-// cache_miss where there was one: {reason, block, evicted_seconds_ago}}. timings: {queue, prefill, decode, total} in
+// cache_miss where there was one: {reason, block, evicted_seconds_ago}; drafted_tokens and accepted_tokens where there
+// were drafts}. timings: {queue, prefill, decode, total} in
 // seconds, {preemptions, first_step, last_step}. With n > 1 the answer speaks of sequence 0 and has "outputs" beside:
 // for each sequence {"index", "output_ids", "text", "finish_reason", "stop_reason", "logprobs"}. With beam search each
 // sequence has "score", too.

@@ -43,7 +43,10 @@ class SpeculationTinyTest : public ::testing::TestWithParam<DeviceKind> {
     options.scheduler.enable_prefix_caching = variant.caching;
     options.scheduler.max_num_batched_tokens = variant.max_tokens_per_step;
     options.scheduler.max_num_seqs = variant.max_seqs;
-    options.scheduler.max_drafts = variant.max_drafts;
+    if (variant.max_drafts > 0) {
+      options.scheduler.speculation = SpeculationMode::kNgram;
+      options.scheduler.max_drafts = variant.max_drafts;
+    }
     return *CreateEngine(options);
   }
 

@@ -66,7 +66,10 @@ int64_t AllocationsInSteadyState(std::unique_ptr<ModelRunner> runner, const Mode
   runner = std::make_unique<HookedRunner>(std::move(runner), hooks);
   if (late) runner = std::make_unique<LateRunner>(std::move(runner));
   EngineOptions options;
-  options.scheduler.max_drafts = max_drafts;
+  if (max_drafts > 0) {
+    options.scheduler.speculation = SpeculationMode::kNgram;
+    options.scheduler.max_drafts = max_drafts;
+  }
   auto engine = CreateEngineWithRunner(std::move(options), config, std::move(runner));
   EXPECT_TRUE(engine.ok()) << engine.status();
   OutputCollector collector(**engine, 1);

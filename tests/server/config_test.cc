@@ -139,10 +139,28 @@ TEST(ServerConfigTest, WhatThePrefixCacheKeepsReadsBackAsPrinted) {
   EXPECT_EQ(defaults.config->admin_listen, "");
 }
 
+TEST(ServerConfigTest, SpeculationIsOffUnlessAskedFor) {
+  const auto scheduler_of = [](const std::vector<std::string>& flags) {
+    std::vector<std::string> all = {"--model", "m"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    return Parse(all).config->engine.scheduler;
+  };
+  EXPECT_EQ(scheduler_of({}).speculation, SpeculationMode::kOff);
+  EXPECT_EQ(scheduler_of({"--speculation-length", "4"}).speculation, SpeculationMode::kOff);
+  EXPECT_EQ(scheduler_of({"--speculation", "off"}).speculation, SpeculationMode::kOff);
+  EXPECT_EQ(scheduler_of({"--speculation", "ngram"}).speculation, SpeculationMode::kNgram);
+  EXPECT_EQ(scheduler_of({"--speculation", "ngram"}).max_drafts, 8);
+  EXPECT_EQ(scheduler_of({"--speculation", "ngram", "--speculation-length", "4"}).max_drafts, 4);
+}
+
 TEST(ServerConfigTest, BadValuesNameOptionValueAndLimitAndExitSeventyEight) {
   const std::vector<std::vector<std::string>> cases = {{"--block-size", "3", "32"},
                                                        {"--block-size", "0", "32"},
                                                        {"--preemption", "drop", "recompute"},
+                                                       {"--speculation", "eagle", "off or ngram"},
+                                                       {"--speculation", "draft", "cannot be used yet"},
+                                                       {"--speculation-length", "0", "[1, 64]"},
+                                                       {"--speculation-length", "65", "[1, 64]"},
                                                        {"--host-kv-memory", "some", "GiB"},
                                                        {"--max-num-seqs", "0", "65536"},
                                                        {"--max-model-len", "1", "2"},

@@ -30,7 +30,7 @@ TEST(GrpcConvertTest, EverySamplerOfTheMessageIsRead) {
     }
     stopping { repetition_detection { max_pattern_size: 8 min_pattern_size: 2 min_count: 3 } }
     output { logprobs_mode: LOGPROBS_MODE_PROCESSED echo: true }
-    truncate_prompt_tokens: -1 truncation_side: TRUNCATION_SIDE_RIGHT)");
+    truncate_prompt_tokens: -1 truncation_side: TRUNCATION_SIDE_RIGHT num_speculative_tokens: 0)");
   const RulesRequest& rules = request.rules;
   EXPECT_EQ(rules.repetition_penalty, 1.5f);
   EXPECT_EQ(rules.frequency_penalty, 0.25f);
@@ -62,6 +62,7 @@ TEST(GrpcConvertTest, EverySamplerOfTheMessageIsRead) {
   EXPECT_TRUE(request.echo);
   EXPECT_EQ(request.truncate_prompt_tokens, -1);
   EXPECT_EQ(request.truncation_side, 2);
+  EXPECT_EQ(request.num_speculative_tokens, 0);
 }
 
 TEST(GrpcConvertTest, WhatIsUnsetStaysUnset) {
@@ -74,6 +75,7 @@ TEST(GrpcConvertTest, WhatIsUnsetStaysUnset) {
   EXPECT_EQ(rules.dry_multiplier, 0.0f);
   EXPECT_FALSE(rules.mirostat || rules.dry_allowed_length || request.repetition_detection || request.echo);
   EXPECT_FALSE(request.truncate_prompt_tokens.has_value());
+  EXPECT_FALSE(request.num_speculative_tokens.has_value());
   EXPECT_EQ(request.logprobs_mode, 0);
 }
 
@@ -87,6 +89,24 @@ TEST(GrpcConvertTest, AnEndByRepetitionAndTheEchoAreWritten) {
   EXPECT_EQ(response.prompt().text(), "ab");
   EXPECT_THAT(response.prompt().token_ids(), ElementsAre(97, 98));
   EXPECT_EQ(response.sequences(0).finish().reason(), v1::Finish::REASON_REPETITION);
+}
+
+TEST(GrpcConvertTest, WhatWasDraftedAndAcceptedIsWritten) {
+  OutputDelta delta;
+  delta.usage = Usage{.completion_tokens = 9, .drafted_tokens = 7, .accepted_tokens = 5};
+  v1::GenerateResponse response;
+  ToProto("id", delta, &response);
+  EXPECT_EQ(response.usage().drafted_tokens(), 7u);
+  EXPECT_EQ(response.usage().accepted_tokens(), 5u);
+  EngineStats stats;
+  stats.drafting_steps = 3;
+  stats.drafted_tokens = 17;
+  stats.accepted_tokens = 11;
+  v1::GetStatsResponse answer;
+  ToProto(stats, absl::Seconds(1), /*streams_stalled=*/0, &answer);
+  EXPECT_EQ(answer.drafting_steps(), 3u);
+  EXPECT_EQ(answer.drafted_tokens(), 17u);
+  EXPECT_EQ(answer.accepted_tokens(), 11u);
 }
 
 }  // namespace

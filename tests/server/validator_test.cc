@@ -59,6 +59,8 @@ TEST(ValidatorTest, RefusesEveryFieldOutOfRangeNamingFieldValueAndLimit) {
       {"cache.breakpoints[0].ttl_seconds", "0", "2592000",
        [](auto& r) { r.cache.breakpoints = {{.position = 1, .ttl_seconds = 0}}; }},
       {"priority", "1001", "1000", [](auto& r) { r.priority = 1001; }},
+      {"num_speculative_tokens", "65", "64", [](auto& r) { r.num_speculative_tokens = 65; }},
+      {"num_speculative_tokens", "-1", "0", [](auto& r) { r.num_speculative_tokens = -1; }},
       {"truncate_prompt_tokens", "0", "31", [](auto& r) { r.truncate_prompt_tokens = 0; }},
       {"truncate_prompt_tokens", "32", "31", [](auto& r) { r.truncate_prompt_tokens = 32; }},
       {"truncation_side", "3", "2", [](auto& r) { r.truncation_side = 3; }},

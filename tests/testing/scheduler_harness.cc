@@ -49,7 +49,8 @@ SchedulerOptions SchedulerOf(const HarnessOptions& options) {
           .max_num_batched_tokens = options.max_num_batched_tokens,
           .max_plans_in_flight = options.max_plans_in_flight,
           .enable_prefix_caching = options.prefix_caching,
-          .max_drafts = options.max_drafts,
+          .speculation = options.max_drafts > 0 ? SpeculationMode::kNgram : SpeculationMode::kOff,
+          .max_drafts = std::max(1, options.max_drafts),
           .preemption = options.preemption,
           .itl_target = options.itl_target};
 }

@@ -38,7 +38,7 @@ struct HarnessOptions {
   absl::Duration itl_target = absl::InfiniteDuration();
   double seconds_per_prefill_token = 0;  // what steps are said to take; 0: not measured
   bool append_forced_tokens = true;
-  int32_t max_drafts = 0;
+  int32_t max_drafts = 0;  // 0: no speculation
   bool integrity = false;  // the runner checks that nothing findable or found ever changes, and poisons what is freed
   bool record = kRecordByDefault;
   BlockHash (*chain_hash)(const BlockHash& parent, absl::Span<const int32_t> tokens) = &ChainHash;
