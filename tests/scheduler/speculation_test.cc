@@ -205,10 +205,9 @@ TEST(DraftsTest, WithoutDraftsPlansOverlapAsEver) {
   harness.RunAll(100);
   harness.ExpectCorrect(handle);
   EXPECT_LE(harness.scheduler.stats().steps, 64);
-  int32_t calls = 0;
   SchedulerHarness looping({.max_plans_in_flight = 2, .max_drafts = 8});
   const uint64_t loop = looping.Add(Ids(5), OneId(100));
-  for (; looping.scheduler.HasWork(); ++calls) looping.Step();
+  while (looping.scheduler.HasWork()) looping.Step();
   looping.Drain();
   looping.ExpectCorrect(loop);
   EXPECT_GT(looping.seen(loop).last_event.accepted_tokens, 60);
