@@ -166,8 +166,8 @@ TEST_P(SchedulerPropertyTest, EveryRequestGivesItsOwnTokensAndFinishesOnce) {
     copied_in += harness.blocks.stats().copied_in;
   }
   EXPECT_EQ(surplus > 0, overlaps()) << "of sequences that an eos ends";
-  EXPECT_EQ(accepted > num_seeds(), Case().options.max_drafts > 0);
-  EXPECT_EQ(refused > num_seeds(), Case().options.max_drafts > 0);
+  EXPECT_EQ(accepted > 0, Case().options.max_drafts > 0);
+  EXPECT_EQ(refused > 0, Case().options.max_drafts > 0);
   if (Case().options.num_host_blocks > 0) {
     EXPECT_GE(copied_in, num_seeds() * 4 / 5);
   }
