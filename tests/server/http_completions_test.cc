@@ -334,7 +334,7 @@ TEST_F(HttpCompletionsTest, B144AnAbortInMidStreamEndsWithAnError) {
   Load();
   gate_.OpenUntil(3);
   HttpClient client(server_->address());
-  client.Send(HttpClient::PostText("/v1/completions", Request({{"stream", true}, {"max_tokens", 100}}).dump(),
+  client.Send(HttpClient::PostText("/v1/completions", Request({{"stream", true}, {"max_tokens", 400}}).dump(),
                                    "X-Request-Id: me\r\n"));
   gate_.AwaitStep(3);
   EXPECT_EQ(client.ReadHead().headers.at("x-request-id"), "me");
